@@ -1,0 +1,1 @@
+"""Tables -> numbers -> pictures. Imports no torch, no Lightning, no model: it reads files."""

@@ -1,0 +1,1 @@
+"""Residual streams: one file each, registered with ``@STREAMS.register("name")``."""

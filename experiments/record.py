@@ -1,0 +1,124 @@
+"""What became of a run: one flat record, written once, whole, together with its status."""
+
+import math
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from attnres.files import write_json
+
+SCHEMA_VERSION = 1
+RECORD_FILE = "record.json"
+
+
+class RunStatus(StrEnum):
+    """Terminal states of a run.
+
+    ``finished`` means: the planned tokens were trained, the schedule reached its end and the final
+    validation was written.
+    """
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class RunRecord(BaseModel):
+    """One row of runs.csv. SI base units: FLOPs, tokens, seconds, bytes, nats a token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec_id: str
+    run_id: str
+    """MLflow's id of the run; empty if the store could not be reached."""
+    parent_id: str
+    """`spec_id` of the trunk this run branched from; empty for a run of its own."""
+    stream: str
+    variant: str
+    stream_options: str
+    """Canonical JSON of the options."""
+    dataset: str
+    seed: int
+    data_seed: int
+    numerics: int
+
+    depth: int
+    width: int
+    num_heads: int
+    mlp_width: int
+    vocab_size: int
+    seq_len: int
+    tied: bool
+
+    params_embedding: int
+    params_decoder: int
+    params_stream: int
+    params_head: int
+
+    flops_per_token_matmul: float
+    flops_per_token_attention: float
+    flops_per_token_head: float
+    flops_per_token_stream: float
+
+    budget: float
+    tokens: int
+    compute: float
+    batch_tokens: int
+    steps: int
+    lr: float
+    warmup: int
+    schedule: str
+    weight_decay: float
+    recipe: str
+    data_passes: float
+
+    val_loss: float | None
+    val_loss_se: float | None
+    val_tokens: int
+    val_bits_per_byte: float | None
+    train_loss: float | None
+
+    status: RunStatus
+    failed_at_step: int | None
+    attempts: int = Field(ge=1)
+    wall_seconds: float
+    tokens_per_second: float | None
+    peak_memory_bytes: int
+    device: str
+    precision: str
+    threads: int
+    compile: bool
+    torch_version: str
+    git_sha: str
+    started_at: str
+    """ISO 8601, UTC."""
+    schema_version: int = SCHEMA_VERSION
+
+    @model_validator(mode="after")
+    def _check_compute(self) -> "RunRecord":
+        per_token = (
+            self.flops_per_token_matmul
+            + self.flops_per_token_attention
+            + self.flops_per_token_head
+            + self.flops_per_token_stream
+        )
+        if not math.isclose(self.compute, per_token * self.tokens, rel_tol=1e-12):
+            raise ValueError(f"compute {self.compute} is not the sum of its parts x tokens")
+        if self.status is RunStatus.FINISHED and (self.val_loss is None or not math.isfinite(self.val_loss)):
+            raise ValueError("a finished run has a finite validation loss")
+        return self
+
+
+def write_record(run_dir: Path, record: RunRecord) -> None:
+    """Write ``record`` and with it the status: whole or not at all."""
+    write_json(run_dir / RECORD_FILE, record.model_dump(mode="json"))
+
+
+def read_record(run_dir: Path) -> RunRecord | None:
+    """The record of ``run_dir``, or None if the run has not ended yet."""
+    path = run_dir / RECORD_FILE
+    if not path.exists():
+        return None
+    return RunRecord.model_validate_json(path.read_text())
