@@ -1,0 +1,92 @@
+"""results/<study>/plan.json: which runs a study consists of. Written by sweeps, read by analysis."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from attnres.errors import UserError
+from attnres.files import write_json
+
+PLAN_FILE = "plan.json"
+
+Role = Literal["ladder", "rate", "null", "overhead_only"]
+"""ladder: enters the laws. rate: a cell of a learning-rate sweep. null: the baseline with other
+seeds, compared with itself. overhead_only: an arm that costs compute and changes nothing."""
+
+
+class PlanCell(BaseModel):
+    """One planned run."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    spec_id: str = Field(min_length=1)
+    pair_id: str = Field(min_length=1)
+    """Equal for the arms of one pair: same size, budget, seed and rate."""
+    variant: str = Field(min_length=1)
+    stream: str
+    stream_options: str
+    """Canonical JSON."""
+    size: str = Field(min_length=1)
+    params: int = Field(gt=0)
+    """All parameters of the baseline of this size."""
+    budget: float = Field(gt=0, allow_inf_nan=False)
+    tokens: int = Field(gt=0)
+    seed: int
+    lr: float = Field(gt=0, allow_inf_nan=False)
+    role: Role = "ladder"
+
+
+class Plan(BaseModel):
+    """The planned runs of a study."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = 1
+    grid: str
+    study: str
+    description: str = ""
+    baseline: str
+    """Variant label of the arm the others are compared with."""
+    arms: tuple[str, ...] = Field(min_length=1)
+    numerics: int
+    cells: tuple[PlanCell, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Plan":
+        if self.schema_version != 1:
+            raise ValueError(f"schema_version {self.schema_version} is not 1")
+        if self.baseline not in self.arms:
+            raise ValueError(f"baseline '{self.baseline}' is none of the arms {', '.join(self.arms)}")
+        if len(self.by_spec) != len(self.cells):
+            raise ValueError("two cells have the same spec_id")
+        return self
+
+    @cached_property
+    def by_spec(self) -> dict[str, PlanCell]:
+        """Cells by spec_id."""
+        return {cell.spec_id: cell for cell in self.cells}
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan of the study in ``folder``.
+
+    Raises:
+        UserError: there is none, or it breaks the contract; one line that names file and field.
+    """
+    path = folder / PLAN_FILE
+    if not path.exists():
+        raise UserError(f"{path}: no such file; a sweep writes it (make sweep), or an import does")
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write ``plan`` into the study ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / PLAN_FILE, plan.model_dump(mode="json"))

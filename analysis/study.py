@@ -1,0 +1,165 @@
+"""A study: the folder results/<study>/ and every file the stages leave in it.
+
+Written by sweeps
+    plan.json         which runs there should be (`analysis.plan_file`)
+    throughput.csv    optional: tokens per second of each arm over the baseline's, interleaved
+Written by ``analysis table``
+    runs.csv          one row a planned run, `RUN_COLUMNS` + `EXCLUSION_COLUMNS`; stray runs are rows too
+    curves.parquet    `CURVE_COLUMNS`
+Written by ``analysis fits``
+    fits/<form>--<arm>.json   one `FitResult` for each arm and form
+    fits/counts.json          planned, finished, failed, ... by arm; excluded runs and their reasons; notes
+    fits/residuals.json       [{variant, form, spec_id, size, compute, loss, predicted, residual}]
+    fits/holdout.json         [{variant, form, size, budget, compute, measured, predicted, lo, hi, inside}]:
+                              the largest budget predicted from the others
+    fits/noise.json           seed sd by arm and pooled, sd of paired differences, correlation of the arms
+    fits/checklist.json       [{item, value}]: what was fitted and how
+Written by ``analysis multipliers``
+    multipliers.csv           `MULTIPLIER_COLUMNS`
+    fits/pairs.json           [{variant, size, budget, compute, n_seeds, loss_baseline, loss_variant,
+                              difference, compute_multiplier}]: what the headline averages, size by size
+    fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}];
+                              kind: irreducible (free, shared, fixed grid), leave_one_size_out,
+                              corrupted_cell, rounding
+    fits/comparison.json      [{variant, model, ...}] M0-M3 with named tests, their p and the preferred model
+    fits/error_budget.json    [{variant, source, sd_ln_m, how}]
+Written by ``analysis figures`` and ``analysis report``
+    figures/*.{svg,pdf,png}   report.html, report.md
+
+Deleting all but plan.json, runs.csv, curves.parquet (and throughput.csv) loses nothing: ``analysis
+report`` rebuilds the rest.
+"""
+
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.plan_file import Plan, read_plan
+from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS, Column
+from analysis.tabular import DTYPES, read_table
+from attnres.errors import UserError
+from attnres.files import write_json
+
+RUNS_FILE = "runs.csv"
+CURVES_FILE = "curves.parquet"
+MULTIPLIERS_FILE = "multipliers.csv"
+THROUGHPUT_FILE = "throughput.csv"
+FITS_FOLDER = "fits"
+
+THROUGHPUT_COLUMNS: tuple[Column, ...] = (
+    Column("size", "str", "", "size of the model, as in plan.json"),
+    Column("variant", "str", "", "arm"),
+    Column("baseline", "str", "", "arm it is compared with"),
+    Column("ratio", "float", "", "median tokens a second of the variant over the baseline's, interleaved"),
+    Column("lo", "float", "", "lower end of its interval", True),
+    Column("hi", "float", "", "upper end of its interval", True),
+    Column("machine", "str", "", "what it was measured on"),
+)
+
+
+class Study:
+    """Reads the files of one study, each once and when asked for.
+
+    Args:
+        folder: results/<study>.
+
+    Raises:
+        UserError: on access, when a file is absent or breaks its contract.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such study folder")
+        self.folder = folder
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The planned runs."""
+        return read_plan(self.folder)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """runs.csv: planned runs in any state, and stray ones; columns of the contract."""
+        path = self.folder / RUNS_FILE
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such file; make it with: python -m analysis table --study {self.folder}"
+            )
+        return read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """`runs` with size, pair_id, role and params of the plan beside them; planned runs only."""
+        facts = pd.DataFrame(
+            [
+                {
+                    "spec_id": c.spec_id,
+                    "pair_id": c.pair_id,
+                    "size": c.size,
+                    "role": c.role,
+                    "params": c.params,
+                }
+                for c in self.plan.cells
+            ],
+            columns=["spec_id", "pair_id", "size", "role", "params"],
+        )
+        return self.runs.merge(facts, on="spec_id", how="inner", validate="one_to_one")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """curves.parquet; an empty frame if the study has none."""
+        path = self.folder / CURVES_FILE
+        if not path.exists():
+            return pd.DataFrame({c.name: pd.Series([], dtype=DTYPES[c.kind]) for c in CURVE_COLUMNS})
+        frame = pd.read_parquet(path)
+        missing = [c.name for c in CURVE_COLUMNS if c.name not in frame.columns]
+        if missing:
+            raise UserError(f"{path}: no column {', '.join(missing)}")
+        return frame
+
+    @cached_property
+    def throughput(self) -> pd.DataFrame | None:
+        """throughput.csv, or None if the study has none."""
+        path = self.folder / THROUGHPUT_FILE
+        return read_table(path, THROUGHPUT_COLUMNS) if path.exists() else None
+
+    @cached_property
+    def multipliers(self) -> pd.DataFrame:
+        """multipliers.csv."""
+        path = self.folder / MULTIPLIERS_FILE
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such file; make it with: python -m analysis multipliers --study {self.folder}"
+            )
+        return read_table(path, MULTIPLIER_COLUMNS, required=False)
+
+    def read_fits(self, name: str) -> Any:
+        """fits/<name>.json, whatever it holds.
+
+        Raises:
+            UserError: there is no such file; it says which command makes it.
+        """
+        path = self.folder / FITS_FOLDER / f"{name}.json"
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such file; make it with: python -m analysis report --study {self.folder}"
+            )
+        return json.loads(path.read_text())
+
+    def write_fits(self, name: str, value: Any) -> None:
+        """Write fits/<name>.json."""
+        folder = self.folder / FITS_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{name}.json", value)
+
+
+def fit_name(form: str, variant: str) -> str:
+    """File name, without ending, of the fit of ``form`` to the arm ``variant``.
+
+    ``power_law--block_attnres_num_blocks_4``
+    """
+    return f"{form}--{re.sub(r'[^A-Za-z0-9.]+', '_', variant).strip('_')}"
