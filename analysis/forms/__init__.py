@@ -1,0 +1,1 @@
+"""Fit forms: one file, one registration each."""

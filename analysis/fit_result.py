@@ -1,0 +1,98 @@
+"""What a fit returns: a typed, frozen, JSON-serialisable result with a status."""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from attnres.errors import UserError
+
+
+class FitInputError(UserError):
+    """The numbers handed to a fit cannot be fitted: the message names the array, the point and the reason."""
+
+
+class FitStatus(StrEnum):
+    """How far a fit can be trusted.
+
+    converged: a minimum inside the bounds. bound_hit: a minimum on a bound (say E = 0); standard errors are
+    conditional on it. not_identifiable: the data do not determine the parameters. failed: no minimum found.
+    """
+
+    CONVERGED = "converged"
+    BOUND_HIT = "bound_hit"
+    NOT_IDENTIFIABLE = "not_identifiable"
+    FAILED = "failed"
+
+
+WITHOUT_ERRORS = (FitStatus.NOT_IDENTIFIABLE, FitStatus.FAILED)
+
+
+class BootstrapSummary(BaseModel):
+    """Spread of the parameters over weighted refits.
+
+    Fields:
+        n: refits asked for; failed: how many found no identifiable minimum (never dropped in silence);
+        at_bound: how many ended on a bound of a coefficient (E = 0), which are valid refits.
+        standard_errors: sample standard deviation over the valid refits, per parameter.
+        percentiles: per parameter, percent ("2.5") -> value.
+        withdrawn: too many refits failed; standard errors and percentiles are then empty.
+        seed: of the resampling.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n: int
+    failed: int
+    at_bound: int
+    standard_errors: dict[str, float]
+    percentiles: dict[str, dict[str, float]]
+    withdrawn: bool
+    seed: int
+    message: str = ""
+
+
+class FitResult(BaseModel):
+    """One fitted law.
+
+    Fields:
+        form: registered name of the form; group: what was fitted (an arm), for people.
+        parameters: in the units of the input (loss in nats, x as given); empty when there is no answer.
+        standard_errors: per parameter; None for fixed parameters and for those on a bound.
+        covariance: rows and columns in the order of ``parameters``; zero where a parameter did not vary.
+        objective: sum over points of weight x rho(residual), rho = r^2/2 (Huber: linear beyond delta),
+            residual = ln(loss) - ln(predicted), over sigma where one was given.
+        range: lowest and highest value per input variable, and "loss".
+        diagnostics: solver's numbers: gradient (largest cosine between residual and derivative),
+            condition (of the scaled Jacobian), starts, starts_at_best (share), iterations, residual_sd.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: str
+    group: str = ""
+    parameters: dict[str, float]
+    standard_errors: dict[str, float | None]
+    covariance: list[list[float]] | None
+    fixed: dict[str, float] = {}
+    huber_delta: float | None = None
+    bootstrap: BootstrapSummary | None = None
+    objective: float | None
+    n_points: int
+    spec_ids: list[str]
+    range: dict[str, list[float]]
+    status: FitStatus
+    message: str
+    diagnostics: dict[str, float]
+
+    @model_validator(mode="after")
+    def _no_errors_without_answer(self) -> "FitResult":
+        if self.status in WITHOUT_ERRORS:
+            shown = [value for value in self.standard_errors.values() if value is not None]
+            if shown or self.covariance is not None or self.bootstrap is not None:
+                raise ValueError(f"a fit that is {self.status.value} carries no standard errors")
+        return self
+
+    @property
+    def usable(self) -> bool:
+        """Whether the parameters are a minimum that the data determine."""
+        return self.status not in WITHOUT_ERRORS

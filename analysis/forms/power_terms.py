@@ -1,0 +1,171 @@
+"""loss = [E] + sum over terms of coefficient x variable^(-exponent): the shared body of three forms."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.forms.base import Array, Form, Units
+from analysis.projection import non_negative_coefficients
+
+# Exponents outside are not scaling laws: 1e-4 is a flat curve over any range that can be trained.
+LOWEST_EXPONENT, HIGHEST_EXPONENT = 1e-4, 5.0
+# Logarithm of the smallest coefficient a start may have, relative to the loss.
+LOWEST_LN_COEFFICIENT = np.log(1e-9)
+
+
+class PowerTerms(Form):
+    """Abstract form made of power terms.
+
+    Class attributes:
+        terms: (coefficient, exponent) per variable, in the order of ``variables``.
+        offset: name of the irreducible loss, or None.
+    """
+
+    terms: ClassVar[tuple[tuple[str, str], ...]]
+    offset: ClassVar[str | None]
+
+    def predict(self, parameters: Mapping[str, float], x: Mapping[str, npt.ArrayLike]) -> Array:
+        """Loss at the inputs ``x``."""
+        lnx = self.log_inputs(x)
+        loss = np.full(lnx.shape[1:], parameters[self.offset] if self.offset else 0.0)
+        for (coefficient, exponent), lnv in zip(self.terms, lnx, strict=True):
+            loss = loss + parameters[coefficient] * np.exp(-parameters[exponent] * lnv)
+        return loss
+
+    def centre(self, lnx_VN: Array, fixed: Mapping[str, float]) -> Array:
+        """Mean of ln x; 0 where the coefficient is fixed, since A x^-a fixes ln A at x = 1 only."""
+        free = np.array([coefficient not in fixed for coefficient, _ in self.terms])
+        return np.where(free, lnx_VN.mean(axis=1), 0.0)
+
+    def to_internal(self, parameters_SP: Array, units: Units) -> Array:
+        """(E / scale, ln A - ln scale - exponent x centre, exponent)."""
+        theta = np.array(parameters_SP, dtype=float)
+        for (coefficient, exponent), centre in zip(self.terms, units.centre, strict=True):
+            a, e = self._index(coefficient), self._index(exponent)
+            shift = theta[:, e] * centre if centre != 0 else 0.0
+            theta[:, a] = np.log(theta[:, a]) - units.ln_scale - shift
+        if self.offset:
+            theta[:, self._index(self.offset)] *= np.exp(-units.ln_scale)
+        return theta
+
+    def to_public(self, theta_SP: Array, units: Units) -> Array:
+        """Inverse of `to_internal`."""
+        public = np.array(theta_SP, dtype=float)
+        for (coefficient, exponent), centre in zip(self.terms, units.centre, strict=True):
+            a, e = self._index(coefficient), self._index(exponent)
+            public[:, a] = np.exp(theta_SP[:, a] + units.ln_scale + theta_SP[:, e] * centre)
+        if self.offset:
+            public[:, self._index(self.offset)] *= np.exp(units.ln_scale)
+        return public
+
+    def public_jacobian(self, theta_P: Array, units: Units) -> Array:
+        """dA/d(ln A') = A, dA/d(exponent) = A x centre, dE/dE' = scale."""
+        public = self.to_public(theta_P[None], units)[0]
+        jacobian = np.eye(len(self.parameters))
+        for (coefficient, exponent), centre in zip(self.terms, units.centre, strict=True):
+            a, e = self._index(coefficient), self._index(exponent)
+            jacobian[a, a] = public[a]
+            jacobian[a, e] = public[a] * centre
+        if self.offset:
+            offset = self._index(self.offset)
+            jacobian[offset, offset] = np.exp(units.ln_scale)
+        return jacobian
+
+    def bounds(self) -> tuple[Array, Array]:
+        """E >= 0, exponents between 1e-4 and 5."""
+        lower = np.full(len(self.parameters), -np.inf)
+        upper = np.full(len(self.parameters), np.inf)
+        for name in self.exponents:
+            lower[self._index(name)], upper[self._index(name)] = LOWEST_EXPONENT, HIGHEST_EXPONENT
+        if self.offset:
+            lower[self._index(self.offset)] = 0.0
+        return lower, upper
+
+    def starts(
+        self, z_VN: Array, loss_N: Array, weights_N: Array, fixed_P: Array, exponents_SQ: Array
+    ) -> Array:
+        """Coefficients by non-negative least squares on relative residuals, at each row of exponents."""
+        num_starts = len(exponents_SQ)
+        theta = np.broadcast_to(fixed_P, (num_starts, len(self.parameters))).copy()
+        columns, places = [], []
+        target = loss_N.copy()[None]
+        for k, (coefficient, exponent) in enumerate(self.terms):
+            e, a = self._index(exponent), self._index(coefficient)
+            theta[:, e] = np.where(np.isnan(fixed_P[e]), exponents_SQ[:, k], fixed_P[e])
+            curve_SN = np.exp(-theta[:, e, None] * z_VN[k])
+            if np.isnan(fixed_P[a]):
+                columns.append(curve_SN)
+                places.append(a)
+            else:
+                target = target - np.exp(fixed_P[a]) * curve_SN
+        if self.offset:
+            o = self._index(self.offset)
+            if np.isnan(fixed_P[o]):
+                columns.append(np.ones((num_starts, len(loss_N))))
+                places.append(o)
+            else:
+                target = target - fixed_P[o]
+        if columns:
+            solution = non_negative_coefficients(
+                np.stack(columns, axis=1),
+                np.broadcast_to(target, (num_starts, len(loss_N))),
+                weights_N / loss_N**2,
+            )
+            theta[:, places] = solution
+            for coefficient, _ in self.terms:
+                a = self._index(coefficient)
+                if a in places:
+                    theta[:, a] = np.log(np.maximum(theta[:, a], np.exp(LOWEST_LN_COEFFICIENT)))
+        return theta
+
+    def log_curve(self, theta_SP: Array, z_VN: Array) -> tuple[Array, Array]:
+        """With share s = term / f: d ln f / d ln A' = s, by the exponent -z s, by E 1/f."""
+        num_points = z_VN.shape[1]
+        jacobian = np.empty((*theta_SP.shape, num_points))
+        total: Array | float = theta_SP[:, self._index(self.offset), None] if self.offset else 0.0
+        for k, (coefficient, exponent) in enumerate(self.terms):
+            a, e = self._index(coefficient), self._index(exponent)
+            term = jacobian[:, a]
+            np.multiply(theta_SP[:, e, None], -z_VN[k], out=term)
+            term += theta_SP[:, a, None]
+            np.exp(term, out=term)
+            total = total + term
+        inverse = 1.0 / total
+        for k, (coefficient, exponent) in enumerate(self.terms):
+            a, e = self._index(coefficient), self._index(exponent)
+            jacobian[:, a] *= inverse
+            np.multiply(jacobian[:, a], -z_VN[k], out=jacobian[:, e])
+        if self.offset:
+            jacobian[:, self._index(self.offset)] = inverse
+        return np.log(total), jacobian
+
+    def curvature(self, theta_SP: Array, z_VN: Array, jacobian_SPN: Array, weights_SN: Array) -> Array:
+        """Block [[s, -z s], [-z s, z^2 s]] of each term; zero between terms and for E."""
+        num_parameters = theta_SP.shape[1]
+        curvature = np.zeros((len(theta_SP), num_parameters, num_parameters))
+        for k, (coefficient, exponent) in enumerate(self.terms):
+            a, e = self._index(coefficient), self._index(exponent)
+            weighted = weights_SN * jacobian_SPN[:, e]
+            curvature[:, a, a] = np.einsum("sn,sn->s", weights_SN, jacobian_SPN[:, a])
+            curvature[:, a, e] = curvature[:, e, a] = weighted.sum(axis=1)
+            curvature[:, e, e] = -(weighted @ z_VN[k])
+        return curvature
+
+    def impossible(self, name: str, value: float) -> str:
+        """Coefficients are positive, E is not negative, exponents lie within the bounds."""
+        if name == self.offset:
+            return "" if value >= 0 else "an irreducible loss is not negative"
+        if name in self.exponents:
+            inside = LOWEST_EXPONENT <= value <= HIGHEST_EXPONENT
+            return "" if inside else f"an exponent lies between {LOWEST_EXPONENT} and {HIGHEST_EXPONENT}"
+        return "" if value > 0 else "a coefficient is positive"
+
+    def needs_spread(self, variable: str, free: list[str]) -> bool:
+        """One value of a variable determines at most one thing about its term."""
+        coefficient, exponent = self.terms[self.variables.index(variable)]
+        return len([n for n in (coefficient, exponent, self.offset) if n in free]) > 1
+
+    def _index(self, name: str) -> int:
+        return self.parameters.index(name)
