@@ -1,23 +1,72 @@
-# One-line help for every target: make help
+# make help lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint
-
 VENV ?= .venv
 PYTHON := $(VENV)/bin/python
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+GRID ?= demo
+STUDY ?= results/$(GRID)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+LAUNCHER ?= local
+RUNS ?= runs
+PORT ?= 5000
+export MLFLOW_DISABLE_TELEMETRY := true
+
+STUDY_STAGES := table fits multipliers figures report
+.PHONY: help setup reproduce test test-slow lint format plan sweep status sync $(STUDY_STAGES) paper bench ui clean
 
 help:  ## this list
-	@grep -hE '^[a-z][a-zA-Z_-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
+	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
 
-$(STAMP): pyproject.toml constraints.txt
-	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --upgrade-strategy only-if-needed -c constraints.txt -e '.[dev]'
-	touch $@
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (two minutes on a fresh machine)"
+	@python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
 
-setup: $(STAMP)  ## .venv with the pinned versions
+setup: $(INSTALLED)  ## .venv with the pinned versions
 
-test: setup  ## the tests
-	$(PYTHON) -m pytest
+reproduce: setup  ## the main job: train the demo grid, fit, report (25 minutes on two cores; again: nothing is retrained)
+	@$(PYTHON) -m sweeps run demo --jobs $(JOBS) --runs $(RUNS); code=$$?; \
+	if [ $$code -gt 1 ]; then exit $$code; fi; \
+	$(PYTHON) -m analysis table --study results/demo --runs $(RUNS) && \
+	$(PYTHON) -m analysis report --study results/demo && exit $$code
+
+test: setup  ## the tests (at most ten minutes on two cores)
+	@$(PYTHON) -m pytest -m 'not slow and not slurm and not services'
+
+test-slow: setup  ## the long suites: coverage of the intervals, faults at many moments
+	@$(PYTHON) -m pytest -m slow --timeout 3600
 
 lint: setup  ## ruff and mypy
-	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
+
+format: setup  ## let ruff format and sort
+	@$(VENV)/bin/ruff check --fix-only . && $(VENV)/bin/ruff format .
+
+plan: setup  ## GRID=...: what would be trained, what is done, what it costs
+	@$(PYTHON) -m sweeps plan $(GRID) --jobs $(JOBS) --runs $(RUNS)
+
+sweep: setup  ## GRID=... [JOBS=n]: train what is missing
+	@$(PYTHON) -m sweeps run $(GRID) --jobs $(JOBS) --launcher $(LAUNCHER) --runs $(RUNS)
+
+status: setup  ## GRID=...: cells finished, failed, running, missing
+	@$(PYTHON) -m sweeps status $(GRID) --runs $(RUNS)
+
+sync: setup  ## GRID=...: rebuild the MLflow store from the run directories
+	@$(PYTHON) -m sweeps sync $(GRID) --runs $(RUNS)
+
+table: setup  ## STUDY=results/...: run records -> runs.csv, curves.parquet
+	@$(PYTHON) -m analysis table --study $(STUDY) --runs $(RUNS)
+
+fits multipliers figures report: setup  ## STUDY=results/...: one stage of the analysis, from runs.csv
+	@$(PYTHON) -m analysis $@ --study $(STUDY)
+
+bench: setup  ## speed and memory: interleaved ratios with their bars, written to runs/bench.json
+	@$(PYTHON) -m benchmarks
+
+ui: setup  ## MLflow on loopback [PORT=5000]
+	@$(PYTHON) -m experiments ui --runs $(RUNS) --port $(PORT)
+
+clean:  ## remove caches and the made-up smoke study; runs, data and studies stay
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis results/smoke
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
