@@ -1,0 +1,1 @@
+"""Data sets: each turns its name into one fixed stream of tokens, split by content, read by step."""

@@ -1,0 +1,112 @@
+"""Checkpoints that are whole or absent, and that tell when they are damaged.
+
+A file is named ``step-<step>-<first 16 hex digits of the SHA-256 of its bytes>.ckpt``: which one is
+newest and whether it is intact can be told without opening it, and no time stamp matters.
+"""
+
+import hashlib
+import io
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnres.errors import UserError
+from attnres.files import atomic_path, remove_leftovers
+
+KEPT = 2
+"""Checkpoints kept: the newest, and the one before it in case the newest is damaged."""
+
+_NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """The newest intact checkpoint.
+
+    ``damaged`` lists newer files that were passed over.
+    """
+
+    step: int
+    state: dict[str, Any]
+    path: Path
+    damaged: list[Path]
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write ``state`` as the checkpoint of ``step``; keep the `KEPT` newest; clear leftovers.
+
+    Args:
+        folder: made if it is missing.
+        step: optimiser steps done.
+        state: tensors and plain types (dict, list, tuple, str, int, float, bool, None) only, so that
+            ``torch.load(weights_only=True)`` reads it (case L21); RNG states as tensors.
+
+    Raises:
+        UserError: the file cannot be written (a full disk, a read-only folder); those before it are
+            untouched.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getbuffer()
+    path = folder / f"step-{step:08d}-{hashlib.sha256(data).hexdigest()[:16]}.ckpt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise UserError(
+            f"{path}: checkpoint cannot be written ({error.strerror or error}); make room or the folder "
+            "writable and start the run again: it continues from the checkpoint before"
+        ) from error
+    _drop_old(folder, path)
+    return path
+
+
+def load_latest(folder: Path) -> LoadedCheckpoint | None:
+    """The intact checkpoint with the highest step, on the CPU; None if there is none.
+
+    A file whose bytes do not have the hash in its name is damaged: reported and passed over.
+    """
+    damaged: list[Path] = []
+    for step, path in reversed(_checkpoints(folder)):
+        data = path.read_bytes()
+        if not _intact(path, data):
+            logger.warning("%s: damaged checkpoint (its hash is not the one in its name), not used", path)
+            damaged.append(path)
+            continue
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return LoadedCheckpoint(step, state, path, damaged)
+    return None
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) by step; two of one step (a resumed run may redo it) by name."""
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.ckpt"))
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def _intact(path: Path, data: bytes) -> bool:
+    match = _NAME.fullmatch(path.name)
+    return match is not None and hashlib.sha256(data).hexdigest()[:16] == match[2]
+
+
+def _drop_old(folder: Path, newest: Path) -> None:
+    """Delete all but `KEPT` checkpoints; ``newest``, just written, is among the kept whatever its step.
+
+    The one kept beside it is the best other that is intact, so that a good one is never given up for
+    a damaged one.
+    """
+    others = [path for _, path in reversed(_checkpoints(folder)) if path != newest]
+    kept = [newest]
+    for path in others:
+        if len(kept) < KEPT and _intact(path, path.read_bytes()):
+            kept.append(path)
+        else:
+            path.unlink(missing_ok=True)

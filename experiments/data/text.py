@@ -1,0 +1,86 @@
+"""Documents -> tokens: bytes, or a byte-level BPE trained on the training split; split by content."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnres.errors import UserError
+from experiments.data.store import Split, TokenChunks
+
+BYTES_VOCABULARY = 256
+END = "<|end|>"
+"""Ends every document; in the vocabulary of bytes it is byte 0, which texts do not hold."""
+
+
+def split_of(document: bytes, validation_share: float) -> Split:
+    """Split of a document, decided by its content alone, before any order is chosen (case S12).
+
+    In expectation ``validation_share`` of the documents go to validation.
+    """
+    draw = int.from_bytes(hashlib.sha256(document).digest()[:8]) / 2**64
+    return "val" if draw < validation_share else "train"
+
+
+def by_content(documents: Iterable[bytes]) -> list[bytes]:
+    """``documents`` without exact repeats, in an order that depends on their contents alone (case S14)."""
+    unique = {hashlib.sha256(document).digest(): document for document in documents}
+    return [unique[key] for key in sorted(unique)]
+
+
+def check_vocabulary(vocab_size: int, dataset: str) -> None:
+    """Refuse (``UserError``) sizes that are neither bytes nor a BPE over bytes."""
+    if vocab_size < BYTES_VOCABULARY:
+        raise UserError(f"vocab_size {vocab_size}: data set {dataset} is text; use 256 (bytes) or more (BPE)")
+
+
+def tokenise(documents: Sequence[tuple[Split, bytes]], vocab_size: int) -> tuple[TokenChunks, dict[str, Any]]:
+    """``documents`` as tokens below ``vocab_size``, each followed by the end token.
+
+    The end token counts as one byte of text, in every vocabulary, so that bits per byte compare.
+    """
+    if vocab_size == BYTES_VOCABULARY:
+        return _bytes_chunks(documents), {"tokeniser": "bytes"}
+    model = train_bpe((text for split, text in documents if split == "train"), vocab_size)
+    about = {"tokeniser": "bpe", "tokeniser_sha256": hashlib.sha256(model.encode()).hexdigest()}
+    return _bpe_chunks(documents, model), about
+
+
+def train_bpe(texts: Iterable[bytes], vocab_size: int) -> str:
+    """A byte-level BPE of ``vocab_size`` tokens (256 bytes, `END`, merges) trained on ``texts``, as JSON.
+
+    Deterministic: the same texts in the same order give the same merges.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((text.decode() for text in texts), trainer)
+    return json.dumps(json.loads(tokenizer.to_str()), sort_keys=True)
+
+
+def _bytes_chunks(documents: Iterable[tuple[Split, bytes]]) -> Iterator[tuple[Split, NDArray[np.uint8], int]]:
+    for split, text in documents:
+        tokens = np.frombuffer(text.replace(b"\0", b"") + b"\0", dtype=np.uint8)
+        yield split, tokens, len(tokens)
+
+
+def _bpe_chunks(
+    documents: Iterable[tuple[Split, bytes]], model: str
+) -> Iterator[tuple[Split, NDArray[np.int64], int]]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(model)
+    end = tokenizer.token_to_id(END)
+    for split, text in documents:
+        ids = tokenizer.encode(text.decode(), add_special_tokens=False).ids
+        yield split, np.array([*ids, end], dtype=np.int64), len(text) + 1
