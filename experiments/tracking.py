@@ -1,0 +1,203 @@
+"""Runs told to MLflow: live from a thread beside the training, and afterwards by `sync`.
+
+A store that cannot be reached never stops or slows a run: rows wait in memory, the directory has them
+anyway, and `sync` brings the store up to date.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+
+from attnres.errors import UserError, one_line
+from experiments.history import Row
+from experiments.mlflow_store import MirroredRun, Store
+from experiments.record import RunStatus, read_record
+from experiments.settings import Settings
+from experiments.spec import RunSpec
+
+FLUSH_SECONDS = 5.0
+CLOSE_SECONDS = 30.0
+"""A run waits this long for the store at its very end, then leaves the rest to `sync`."""
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """What a run tells as it goes."""
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's id of the run; empty if the store cannot be reached."""
+
+    def log(self, row: Row) -> None:
+        """A row of metrics.jsonl."""
+
+    def close(self, status: RunStatus) -> None:
+        """The run has ended; its record is written."""
+
+
+class NoTracker:
+    """Tells nobody."""
+
+    run_id = ""
+
+    def log(self, row: Row) -> None:
+        """Nothing."""
+
+    def close(self, status: RunStatus) -> None:
+        """Nothing."""
+
+
+def open_tracker(spec: RunSpec, run_dir: Path, settings: Settings) -> Tracker:
+    """The tracker of a run: MLflow's, or none where tracking is off or another process is the first."""
+    first_process = all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    if not settings.tracking or not first_process:
+        return NoTracker()
+    return MlflowTracker(spec, run_dir, settings, store_uri(settings.runs))
+
+
+def store_uri(runs: Path) -> str:
+    """MLFLOW_TRACKING_URI where it is set, else a SQLite file beside the run directories."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs.resolve()}/mlflow.db"
+
+
+def prepare_store(uri: str) -> None:
+    """Create the store's schema and experiment if they are missing; any number of processes may call it.
+
+    Raises:
+        UserError: the store cannot be reached or written.
+    """
+    try:
+        Store(uri)
+    except Exception as error:  # MLflow, SQLAlchemy, HTTP and the file system each raise their own
+        raise UserError(
+            f"{uri}: the MLflow store cannot be opened ({one_line(error)}); check MLFLOW_TRACKING_URI or "
+            "the folder, or go without (--no-tracking) and use `sweeps sync` later"
+        ) from error
+
+
+def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
+    """Make the store equal to ``run_dirs`` -> number of runs in it. Twice gives the same store.
+
+    Runs that a living process works on are left to it. A run without a record that nobody works on was
+    killed, and is marked so.
+
+    Raises:
+        UserError: the store cannot be reached; a spec cannot be read.
+    """
+    prepare_store(uri)
+    store = Store(uri)
+    count = 0
+    for run_dir in run_dirs:
+        spec = _read_spec(run_dir)
+        if spec is None:
+            continue
+        lock = FileLock(run_dir / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            logger.info("%s: still running, left to its own process", run_dir)
+            count += 1
+            continue
+        with lock:
+            record = read_record(run_dir)
+            run = MirroredRun(store, spec, run_dir, Settings(grid=grid), record)
+            run.finish(record.status if record else RunStatus.INTERRUPTED)
+        count += 1
+    return count
+
+
+def _read_spec(run_dir: Path) -> RunSpec | None:
+    path = run_dir / "spec.json"
+    if not path.exists():
+        return None
+    try:
+        return RunSpec.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: not a spec of this version ({one_line(error)}); move {run_dir} away"
+        ) from error
+
+
+class MlflowTracker:
+    """Mirrors a run from a thread of its own: the training loop only appends to a list."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        run_dir: Path,
+        settings: Settings,
+        uri: str,
+        *,
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        self.spec, self.run_dir, self.settings, self.uri = spec, run_dir, settings, uri
+        self.flush_seconds = flush_seconds
+        self._rows: list[Row] = []
+        self._rows_lock = threading.Lock()
+        self._run: MirroredRun | None = None
+        self._status: RunStatus | None = None
+        self._attempted = threading.Event()
+        self._ending = threading.Event()
+        self._warned = False
+        self._thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
+        self._thread.start()
+
+    @property
+    def run_id(self) -> str:
+        """Waits for the first attempt to reach the store."""
+        self._attempted.wait(CLOSE_SECONDS)
+        return self._run.run_id if self._run else ""
+
+    def log(self, row: Row) -> None:
+        """Queue ``row``."""
+        with self._rows_lock:
+            self._rows.append(row)
+
+    def close(self, status: RunStatus) -> None:
+        """Send what is left, the files and the status; give up after `CLOSE_SECONDS`."""
+        self._status = status
+        self._ending.set()
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._warn("it did not answer in time")
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ending.is_set()
+            with self._rows_lock:
+                rows = list(self._rows)
+            try:
+                self._send(rows, last=ended)
+                with self._rows_lock:
+                    del self._rows[: len(rows)]
+            except Exception as error:  # noqa: BLE001  (whatever a store raises must not reach the training)
+                self._warn(one_line(error))
+            self._attempted.set()
+            if not ended:
+                self._ending.wait(self.flush_seconds)
+
+    def _send(self, rows: list[Row], *, last: bool) -> None:
+        if self._run is None:
+            self._run = MirroredRun(Store(self.uri), self.spec, self.run_dir, self.settings)
+            self._run.resume()
+        self._run.send(rows)
+        if last:
+            assert self._status is not None
+            self._run.finish(self._status)
+
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
+            logger.warning(
+                "%s: the MLflow store %s is out of reach (%s); the run goes on, `sweeps sync` repairs it",
+                self.run_dir,
+                self.uri,
+                reason,
+            )
+        self._warned = True
