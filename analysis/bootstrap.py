@@ -18,6 +18,8 @@ from analysis.solve import checked, fit, pose
 # Above this share of failed refits no interval is given: the survivors are a selection, not a sample.
 MAX_FAILED_SHARE = 0.1
 FEWEST_REFITS = 20
+# Refits stop within 1e-4 standard errors of their minimum.
+REFIT_GAIN = 1e-10
 PERCENTS = (2.5, 5.0, 16.0, 50.0, 84.0, 95.0, 97.5)
 
 
@@ -76,7 +78,9 @@ def refit(
     converged_B = np.zeros(len(weights), dtype=bool)
     if informed_B.any():
         first = form.to_internal(form.vector(start.parameters)[None], units)
-        minima = minimise(problem, np.repeat(first, informed_B.sum(), axis=0), weights[informed_B])
+        minima = minimise(
+            problem, np.repeat(first, informed_B.sum(), axis=0), weights[informed_B], REFIT_GAIN
+        )
         theta[informed_B], converged_B[informed_B] = minima.theta, minima.converged
     lower, upper = form.bounds()
     at_bound_BP = problem.free & ((theta <= lower) | (theta >= upper))

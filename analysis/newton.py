@@ -13,14 +13,16 @@ import numpy as np
 
 from analysis.forms.base import Array, Form
 
-# Rows of a batch worked on together: 64 x 240 points x 5 parameters stay in the second-level cache.
-CHUNK = 64
-MAX_ITERATIONS = 300
+# Rows of a batch worked on together: 128 x 240 points x 5 parameters stay in the second-level cache.
+CHUNK = 128
+# Iterations before slow rows are put together, and how often that happens.
+ROUND, MAX_ROUNDS = 8, 40
 # Converged when a full Newton step would move the curve by less than this in ln loss (root mean square).
-STEP_TOLERANCE = 1e-10
+STEP_TOLERANCE = 1e-12
 # Or when it would lower the objective by less than this share: a move below 1e-6 standard errors.
 GAIN_TOLERANCE = 1e-14
-FIRST_DAMPING, LARGEST_DAMPING, NEGLIGIBLE_DAMPING = 1e-3, 1e12, 1e-9
+TINY = 1e-300
+FIRST_DAMPING, SETTLED_DAMPING, NEGLIGIBLE_DAMPING, LARGEST_DAMPING = 0.1, 1e-2, 1e-9, 1e12
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,21 @@ class Minima:
 
 @dataclass
 class Local:
-    """Objective (S,), gradient (S, P), Hessian (S, P, P); scale (S, P): reweighted diagonal."""
+    """Objective (S,), gradient (S, P), Hessian (S, P, P)."""
 
     objective: Array
     gradient: Array
     hessian: Array
-    scale: Array
 
     def take(self, rows: np.ndarray) -> "Local":
         """The given rows."""
-        return Local(self.objective[rows], self.gradient[rows], self.hessian[rows], self.scale[rows])
+        return Local(self.objective[rows], self.gradient[rows], self.hessian[rows])
+
+    def joined(self, other: "Local") -> "Local":
+        """Rows of both."""
+        return Local(
+            *(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
     def put(self, rows: np.ndarray, other: "Local") -> None:
         """Overwrite the rows where ``rows`` is true by those of ``other``."""
@@ -95,82 +102,161 @@ def evaluate(problem: Problem, theta_SP: Array, weights_SN: Array) -> Local:
     outer_SN = weights_SN * slope * s_N**2 + pull_SN
     hessian = np.matmul(jacobian_SPN * outer_SN[:, None], transposed)
     hessian -= problem.form.curvature(theta_SP, problem.z, jacobian_SPN, pull_SN)
-    if problem.delta is None:
-        majorant_SN = weights_SN * s_N**2
-    else:
-        majorant_SN = weights_SN * s_N**2 * (problem.delta / np.maximum(np.abs(residual_SN), problem.delta))
-    scale = np.matmul(jacobian_SPN**2, majorant_SN[..., None])[..., 0]
-    return Local(np.einsum("sn,sn->s", weights_SN, rho), gradient, hessian, scale)
+    return Local(np.einsum("sn,sn->s", weights_SN, rho), gradient, hessian)
 
 
-def minimise(problem: Problem, starts_SP: Array, weights: Array) -> Minima:
+def reweighted_information(problem: Problem, theta_SP: Array, weights_SN: Array) -> Array:
+    """sum w s^2 min(1, delta / |u|) J J^T (S, P, P): the metric of the damping. Positive, unlike the Hessian."""
+    log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
+    majorant_SN = weights_SN * problem.precision**2
+    if problem.delta is not None:
+        residual_SN = np.abs(problem.log_loss - log_curve_SN) * problem.precision
+        majorant_SN = majorant_SN * (problem.delta / np.maximum(residual_SN, problem.delta))
+    information: Array = np.matmul(jacobian_SPN * majorant_SN[:, None], jacobian_SPN.transpose(0, 2, 1))
+    return information
+
+
+def minimise(problem: Problem, starts_SP: Array, weights: Array, gain: float = GAIN_TOLERANCE) -> Minima:
     """Nearest minimum of every start.
 
     Args:
         starts_SP: internal coordinates. weights: (N,) for all starts, or (S, N) one row each.
+        gain: share of the objective whose loss no longer matters.
     """
-    weights_SN = np.broadcast_to(weights, (len(starts_SP), problem.z.shape[1]))
-    parts = [
-        _descend(problem, starts_SP[i : i + CHUNK], weights_SN[i : i + CHUNK])
-        for i in range(0, len(starts_SP), CHUNK)
-    ]
-    return Minima(
-        *(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts), strict=True))
-    )
-
-
-def _descend(problem: Problem, starts_SP: Array, weights_SN: Array) -> Minima:
     lower, upper = problem.form.bounds()
     result = Minima.empty(np.clip(starts_SP, lower, upper))
-    rows = np.arange(len(starts_SP))
-    theta, weights = result.theta.copy(), np.ascontiguousarray(weights_SN)
-    total_S = weights @ problem.precision**2
-    damping = np.full(len(rows), FIRST_DAMPING)
+    weights_SN = np.broadcast_to(weights, (len(starts_SP), problem.z.shape[1]))
+    waiting = [
+        _Search(problem, rows, result.theta[rows], weights_SN[rows])
+        for rows in np.array_split(np.arange(len(starts_SP)), max(1, -(-len(starts_SP) // CHUNK)))
+    ]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        local = evaluate(problem, theta, weights)
-        for iteration in range(1, MAX_ITERATIONS + 1):
-            step = _step(local, theta, damping, problem.free, lower, upper)
-            trial = np.clip(theta + step, lower, upper)
-            step = trial - theta
-            moved = np.sqrt((local.scale * step**2).sum(axis=1) / total_S)
-            there = evaluate(problem, trial, weights)
-            downhill = np.einsum("sp,sp->s", local.gradient, step) <= 0
-            accepted = downhill & (there.objective <= local.objective)
-            predicted = np.abs(np.einsum("sp,sp->s", local.gradient, step))
-            small = (moved < STEP_TOLERANCE) | (predicted < GAIN_TOLERANCE * local.objective)
-            small &= (damping <= FIRST_DAMPING) & np.isfinite(local.hessian).all(axis=(1, 2))
-            theta = np.where(accepted[:, None], trial, theta)
-            local.put(accepted, there)
-            damping = np.where(accepted, damping / 10, np.maximum(damping, NEGLIGIBLE_DAMPING) * 10)
-            damping[accepted & (damping < NEGLIGIBLE_DAMPING)] = 0.0
-            done = small | (damping > LARGEST_DAMPING) | ~np.isfinite(local.objective)
-            if done.any() or iteration == MAX_ITERATIONS:
-                finished = done if iteration < MAX_ITERATIONS else np.ones_like(done)
-                at = rows[finished]
-                result.theta[at] = theta[finished]
-                result.objective[at] = local.objective[finished]
-                result.converged[at] = small[finished]
-                result.iterations[at] = iteration
-                keep = ~finished
-                rows, theta, weights, damping = rows[keep], theta[keep], weights[keep], damping[keep]
-                total_S, local = total_S[keep], local.take(keep)
-            if not len(rows):
+        for rounds in range(1, MAX_ROUNDS + 1):
+            for search in waiting:
+                search.advance(result, gain, last=rounds == MAX_ROUNDS)
+            waiting = _merged([search for search in waiting if len(search.rows)])
+            if not waiting:
                 break
     return result
 
 
+class _Search:
+    """Rows under way: theta, local derivatives, and the damping of each."""
+
+    def __init__(self, problem: Problem, rows: np.ndarray, theta_SP: Array, weights_SN: Array) -> None:
+        self.problem, self.rows, self.theta = problem, rows, theta_SP
+        self.weights = np.ascontiguousarray(weights_SN)
+        self.total = self.weights @ problem.precision**2
+        self.damping = np.full(len(rows), FIRST_DAMPING)
+        self.raise_by = np.full(len(rows), 4.0)
+        self.local: Local | None = None
+        self.metric = np.empty(0)
+        self.iteration = 0
+
+    def advance(self, result: Minima, gain: float, *, last: bool) -> None:
+        """Some iterations; rows that end are written to ``result`` and leave."""
+        if self.local is None:
+            self.local = evaluate(self.problem, self.theta, self.weights)
+        # Renewed once a round: it only shapes damped steps, and costs half an evaluation.
+        self.metric = reweighted_information(self.problem, self.theta, self.weights)
+        for _ in range(ROUND):
+            step, slope, converged = self._propose(self.local, gain)
+            lost = (self.damping > LARGEST_DAMPING) | ~np.isfinite(self.local.objective)
+            going = ~(converged | lost)
+            if not going.all():
+                self._leave(result, ~going, converged)
+                step, slope = step[going], slope[going]
+            if not len(self.rows):
+                return
+            self._try(self.local, step, slope)
+        if last:
+            everything = np.ones(len(self.rows), dtype=bool)
+            self._leave(result, everything, ~everything)
+
+    def _propose(self, local: Local, gain: float) -> tuple[Array, Array, np.ndarray]:
+        """A damped Newton step of every row, its slope, and which rows it would no longer move."""
+        lower, upper = self.problem.form.bounds()
+        step = _step(local, self.metric, self.theta, self.damping, self.problem.free, lower, upper)
+        step = np.clip(self.theta + step, lower, upper) - self.theta
+        slope = np.einsum("sp,sp->s", local.gradient, step)
+        moved = np.sqrt((np.einsum("spp->sp", self.metric) * step**2).sum(axis=1) / self.total)
+        small = (moved < STEP_TOLERANCE) | (np.abs(slope) < gain * local.objective)
+        settled = (self.damping <= SETTLED_DAMPING) & np.isfinite(local.hessian).all(axis=(1, 2))
+        return step, slope, small & settled
+
+    def _try(self, local: Local, step_SP: Array, slope_S: Array) -> None:
+        """Take the step where it leads downhill; adapt the damping."""
+        there = evaluate(self.problem, self.theta + step_SP, self.weights)
+        bend = np.matmul(step_SP[:, None], np.matmul(local.hessian, step_SP[..., None]))[:, 0, 0]
+        ratio = (local.objective - there.objective) / np.maximum(-slope_S - 0.5 * bend, TINY)
+        accepted = (slope_S <= 0) & (there.objective <= local.objective)
+        self._adapt_damping(accepted, ratio)
+        self.theta = np.where(accepted[:, None], self.theta + step_SP, self.theta)
+        local.put(accepted, there)
+        self.iteration += 1
+
+    def _adapt_damping(self, accepted: np.ndarray, ratio: Array) -> None:
+        """Nielsen's rule: smooth in the ratio of actual to predicted descent, so that steps do not alternate."""
+        lowered = self.damping * np.clip(1 - (2 * ratio - 1) ** 3, 0.1, 2.0)
+        raised = np.maximum(self.damping, SETTLED_DAMPING / 10) * self.raise_by
+        self.damping = np.where(accepted, lowered, raised)
+        self.damping[self.damping < NEGLIGIBLE_DAMPING] = 0.0
+        self.raise_by = np.where(accepted, 4.0, 2 * self.raise_by)
+
+    def _leave(self, result: Minima, ended: np.ndarray, converged: np.ndarray) -> None:
+        if not ended.any() or self.local is None:
+            return
+        at = self.rows[ended]
+        result.theta[at], result.objective[at] = self.theta[ended], self.local.objective[ended]
+        result.converged[at], result.iterations[at] = converged[ended], self.iteration
+        self.keep(~ended)
+
+    def join(self, other: "_Search") -> None:
+        """Take over the rows of ``other``."""
+        for name in ("rows", "theta", "weights", "total", "damping", "raise_by"):
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
+        if self.local is not None and other.local is not None:
+            self.local = self.local.joined(other.local)
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Go on with the rows where ``kept`` is true."""
+        self.rows, self.theta, self.weights = self.rows[kept], self.theta[kept], self.weights[kept]
+        self.metric = self.metric[kept]
+        self.total, self.damping, self.raise_by = self.total[kept], self.damping[kept], self.raise_by[kept]
+        self.local = self.local.take(kept) if self.local is not None else None
+
+
+def _merged(searches: list[_Search]) -> list[_Search]:
+    """The slow rows of many chunks in few: a chunk of three rows costs nearly as much as one of sixty-four."""
+    merged: list[_Search] = []
+    for search in searches:
+        if merged and len(merged[-1].rows) + len(search.rows) <= CHUNK:
+            merged[-1].join(search)
+        else:
+            merged.append(search)
+    return merged
+
+
 def _step(
-    local: Local, theta_SP: Array, damping_S: Array, free_P: np.ndarray, lower: Array, upper: Array
+    local: Local,
+    metric_SPP: Array,
+    theta_SP: Array,
+    damping_S: Array,
+    free_P: np.ndarray,
+    lower: Array,
+    upper: Array,
 ) -> Array:
-    """Solve (H + damping diag(scale)) step = -gradient over the coordinates that may move."""
+    """Solve (H + damping metric) step = -gradient over the coordinates that may move."""
     gradient = local.gradient
     pinned = ((theta_SP <= lower) & (gradient > 0)) | ((theta_SP >= upper) & (gradient < 0))
     pinned |= ~free_P
-    root = np.sqrt(np.where(local.scale > 0, local.scale, 1.0))
-    matrix = local.hessian / (root[:, :, None] * root[:, None, :])
+    scale = np.einsum("spp->sp", metric_SPP)
+    root = np.sqrt(np.where(scale > 0, scale, 1.0))
+    matrix = local.hessian + damping_S[:, None, None] * metric_SPP
+    matrix /= root[:, :, None] * root[:, None, :]
     diagonal = np.arange(matrix.shape[1])
     # 1e-15 keeps an exactly singular matrix solvable; it is far below what the data can resolve.
-    matrix[:, diagonal, diagonal] += damping_S[:, None] + 1e-15
+    matrix[:, diagonal, diagonal] += 1e-15
     matrix = np.where(pinned[:, :, None] | pinned[:, None, :], 0.0, matrix)
     matrix[:, diagonal, diagonal] += pinned
     right = np.where(pinned, 0.0, -gradient / root)
