@@ -186,12 +186,13 @@ class _Search:
 
     def _try(self, local: Local, step_SP: Array, slope_S: Array) -> None:
         """Take the step where it leads downhill; adapt the damping."""
-        there = evaluate(self.problem, self.theta + step_SP, self.weights)
+        trial = self.problem.form.move(self.theta, step_SP)
+        there = evaluate(self.problem, trial, self.weights)
         bend = np.matmul(step_SP[:, None], np.matmul(local.hessian, step_SP[..., None]))[:, 0, 0]
         ratio = (local.objective - there.objective) / np.maximum(-slope_S - 0.5 * bend, TINY)
         accepted = (slope_S <= 0) & (there.objective <= local.objective)
         self._adapt_damping(accepted, ratio)
-        self.theta = np.where(accepted[:, None], self.theta + step_SP, self.theta)
+        self.theta = np.where(accepted[:, None], trial, self.theta)
         local.put(accepted, there)
         self.iteration += 1
 

