@@ -1,0 +1,1 @@
+"""Estimators of the compute multiplier, one a file."""

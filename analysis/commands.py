@@ -1,0 +1,162 @@
+"""The sub-commands of ``python -m analysis`` and their exit codes.
+
+0 done; 2 wrong usage or input; 3 asked for one number that is not identifiable; 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attnres.errors import UserError
+
+DONE, INCOMPLETE, WRONG_INPUT, NOT_IDENTIFIABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one sub-command; returns the exit code."""
+    options = build_parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        return command(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="Table, fits, multipliers, figures and report of a study.",
+        epilog="exit codes: 0 done; 1 table --strict found missing or stray runs; 2 wrong usage or input; "
+        "3 asked for one number that is not identifiable; 130 interrupted",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Command, text: str, *, study: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        if study:
+            sub.add_argument("--study", type=Path, required=True, metavar="DIR", help="results/NAME")
+        return sub
+
+    table = add("table", _table, "runs/ and plan.json -> runs.csv, curves.parquet")
+    table.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="run directories (runs)"
+    )
+    table.add_argument("--strict", action="store_true", help="exit 1 unless every planned run finished")
+    add("fits", _fits, "runs.csv -> fits/")
+    multipliers = add(
+        "multipliers", _multipliers, "runs.csv -> multipliers.csv; or one number with --variant"
+    )
+    multipliers.add_argument("--variant", help="print the multiplier of this arm only")
+    multipliers.add_argument("--estimator", default="pair_slope", help="for --variant (pair_slope)")
+    multipliers.add_argument("--compute-axis", default="exact", help="for --variant (exact)")
+    multipliers.add_argument("--rate", default="matched", choices=("matched", "tuned"), help="for --variant")
+    figures = add("figures", _figures, "files of the study -> figures/")
+    report = add("report", _report, "everything from runs.csv to report.html and report.md")
+    for sub in (multipliers, figures, report):
+        sub.add_argument(
+            "--allow",
+            action="append",
+            default=[],
+            metavar="COLUMN",
+            help="compare pairs that differ in COLUMN, with a note",
+        )
+    return parser
+
+
+def _table(options: argparse.Namespace) -> int:
+    from analysis.table import build_table
+
+    summary = build_table(options.study, options.runs)
+    print(f"{options.study}/runs.csv: {summary.line()}")
+    for name in summary.stray:
+        print(f"not in plan: {options.runs / name}")
+    return INCOMPLETE if options.strict and not summary.complete else DONE
+
+
+def _fits(options: argparse.Namespace) -> int:
+    from analysis.fits import write_fits
+    from analysis.study import Study
+
+    for line in write_fits(Study(options.study)):
+        print(line)
+    return DONE
+
+
+def _multipliers(options: argparse.Namespace) -> int:
+    from analysis.comparison import Question, answer, write_multipliers
+    from analysis.study import Study
+
+    study = Study(options.study)
+    if options.variant is None:
+        _print_headline(write_multipliers(study, options.allow))
+        return DONE
+    question = Question(options.variant, options.estimator, options.compute_axis, options.rate)
+    row = answer(study, question, options.allow).row()
+    if row.get("compute_multiplier") is None:
+        print(f"error: {row['status']}", file=sys.stderr)
+        return NOT_IDENTIFIABLE
+    print(_number(row))
+    return DONE
+
+
+def _print_headline(answers: Sequence[object]) -> None:
+    from analysis.comparison import HEADLINE, MATCHED, Answer
+
+    for one in answers:
+        assert isinstance(one, Answer)
+        question = one.question
+        if (
+            question.estimator == HEADLINE
+            and question.rate == MATCHED
+            and question.compute_axis in ("exact", "wall")
+        ):
+            row = one.row()
+            shown = (
+                row["status"]
+                if row.get("compute_multiplier") is None
+                else f"{_number(row)}  {row['verdict']}"
+            )
+            print(f"{question.variant:32s} {question.compute_axis:6s} {shown}")
+
+
+def _number(row: dict[str, object]) -> str:
+    return f"{row['compute_multiplier']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}]"
+
+
+def _figures(options: argparse.Namespace) -> int:
+    from analysis.figures import draw_all
+    from analysis.study import Study
+
+    draw_all(Study(options.study))
+    return DONE
+
+
+def _report(options: argparse.Namespace) -> int:
+    from analysis.comparison import write_multipliers
+    from analysis.figures import draw_all
+    from analysis.fits import write_fits
+    from analysis.report import write_report
+    from analysis.sensitivity import write_sensitivity
+    from analysis.study import Study
+
+    study = Study(options.study)
+    write_fits(study)
+    answers = write_multipliers(study, options.allow)
+    write_sensitivity(study, options.allow)
+    _print_headline(answers)
+    draw_all(study)
+    write_report(study)
+    print(f"report: {options.study / 'report.html'}")
+    return DONE

@@ -1,0 +1,194 @@
+"""What a multiplier estimator takes, gives and may refuse; one estimator a file, registered by name.
+
+compute multiplier m(C) = C_baseline(loss of the variant at C) / C: above 1 the variant saves compute.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from attnres.registry import Registry
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+"""Nominal coverage of the intervals."""
+
+MIN_SIZES = 4
+"""Distinct sizes below which no estimator answers; seeds of one size are not further sizes."""
+
+
+class RefusalReason(StrEnum):
+    """Why there is no number."""
+
+    NO_PAIRS = "no finished pairs"
+    TOO_FEW_SIZES = "too few sizes"
+    TOO_SHORT = "runs too short"
+    NO_OVERLAP = "loss ranges do not overlap"
+    UNEQUAL_PAIRS = "pairs differ in more than the stream"
+    NOT_IDENTIFIABLE = "not identifiable"
+    NO_THROUGHPUT = "no throughput measured"
+    NO_VARIANCE = "zero residual variance"
+    NO_RATES = "learning rates not swept"
+
+
+class RefusalError(Exception):
+    """An estimator has no answer: a finding, not a crash. ``str`` starts with the reason's words."""
+
+    def __init__(self, reason: RefusalReason, detail: str) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class PairedArms:
+    """Losses of two arms at the same sizes and tokens; arrays have one entry a rung (size, budget).
+
+    Seeds of a rung are averaged; the single pairs stay in ``pair_*`` with the index of their rung.
+    """
+
+    variant: str
+    baseline: str
+    compute_axis: str
+    sizes: tuple[str, ...]
+    budget: Floats
+    params_baseline: Floats
+    params_variant: Floats
+    tokens: Floats
+    compute_baseline: Floats
+    """On ``compute_axis``, FLOPs."""
+    compute_variant: Floats
+    loss_baseline: Floats
+    loss_variant: Floats
+    num_seeds: Floats
+    pair_rung: NDArray[np.int64]
+    pair_seed: NDArray[np.int64]
+    pair_loss_baseline: Floats
+    pair_loss_variant: Floats
+    spec_ids: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_sizes(self) -> int:
+        """Distinct sizes."""
+        return len(set(self.sizes))
+
+    @property
+    def num_pairs(self) -> int:
+        """Run pairs."""
+        return len(self.pair_rung)
+
+    @property
+    def identical(self) -> bool:
+        """Whether the arms are one: the same losses and the same compute in every pair."""
+        return bool(
+            np.array_equal(self.pair_loss_baseline, self.pair_loss_variant)
+            and np.array_equal(self.compute_baseline, self.compute_variant)
+        )
+
+    def swapped(self) -> "PairedArms":
+        """The same pairs with the roles of the arms exchanged."""
+        return PairedArms(
+            variant=self.baseline,
+            baseline=self.variant,
+            compute_axis=self.compute_axis,
+            sizes=self.sizes,
+            budget=self.budget,
+            params_baseline=self.params_variant,
+            params_variant=self.params_baseline,
+            tokens=self.tokens,
+            compute_baseline=self.compute_variant,
+            compute_variant=self.compute_baseline,
+            loss_baseline=self.loss_variant,
+            loss_variant=self.loss_baseline,
+            num_seeds=self.num_seeds,
+            pair_rung=self.pair_rung,
+            pair_seed=self.pair_seed,
+            pair_loss_baseline=self.pair_loss_variant,
+            pair_loss_variant=self.pair_loss_baseline,
+            spec_ids=self.spec_ids,
+            notes=self.notes,
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """ln m with its interval; the multiplier is the exponential."""
+
+    ln_m: float
+    lo: float
+    """Lower end, ln m."""
+    hi: float
+    sd: float
+    """Standard error of ln m (half the interval over the quantile where it is not symmetric)."""
+    dof: float | None
+    level: float
+    form: str
+    irreducible: str
+    """Rule for E and its value."""
+    at: float | None = None
+    """FLOPs the multiplier holds at; None if it is constant."""
+    extrapolated: bool = False
+    status: str = "converged"
+    facts: dict[str, float] = field(default_factory=dict)
+    """Numbers behind the estimate: slope, E, parts of the variance."""
+
+    @property
+    def compute_multiplier(self) -> float:
+        """exp(ln m)."""
+        return math.exp(self.ln_m)
+
+
+Estimator = Callable[[PairedArms, float], Estimate]
+"""(arms, level) -> Estimate; raises `RefusalError`."""
+
+MULTIPLIERS: Registry[Estimator] = Registry("multiplier estimator", "analysis.multipliers")
+
+
+def student_interval(ln_m: float, sd: float, dof: float, level: float) -> tuple[float, float]:
+    """ln m -+ t(dof) sd, ends of the two-sided interval."""
+    half = float(stats.t.ppf(0.5 + level / 2, dof)) * sd
+    return ln_m - half, ln_m + half
+
+
+def check_arms(arms: PairedArms, num_sizes: int = MIN_SIZES) -> None:
+    """Refuse pairs from which no multiplier can be had.
+
+    Raises:
+        RefusalError: fewer than ``num_sizes`` distinct sizes, one compute only, loss ranges that do not
+            overlap, or differences that are exactly alike in all sizes.
+    """
+    if arms.num_pairs == 0:
+        raise RefusalError(RefusalReason.NO_PAIRS, f"none of {arms.variant} with {arms.baseline}")
+    if arms.num_sizes < num_sizes:
+        raise RefusalError(
+            RefusalReason.TOO_FEW_SIZES,
+            f"{arms.num_sizes} with finished pairs ({', '.join(dict.fromkeys(arms.sizes))}), "
+            f"{num_sizes} needed",
+        )
+    spread = float(np.ptp(np.log(arms.compute_baseline)))
+    if spread < MIN_LN_RANGE:
+        raise RefusalError(
+            RefusalReason.NOT_IDENTIFIABLE,
+            f"all at one compute (range {math.exp(spread):.3g}x; {math.exp(MIN_LN_RANGE):.3g}x needed)",
+        )
+    low = max(arms.loss_baseline.min(), arms.loss_variant.min())
+    high = min(arms.loss_baseline.max(), arms.loss_variant.max())
+    if low > high:
+        raise RefusalError(
+            RefusalReason.NO_OVERLAP,
+            f"{_range(arms.loss_variant)} ({arms.variant}), {_range(arms.loss_baseline)} ({arms.baseline})",
+        )
+
+
+MIN_LN_RANGE = math.log(1.5)
+"""Least range of compute, in ln: below it the slope of the loss is not measured but guessed."""
+
+
+def _range(values: Floats) -> str:
+    return f"{values.min():.4g} to {values.max():.4g}"

@@ -1,0 +1,268 @@
+"""Headline: differences of pairs, turned into compute by the slope of the arm-averaged curve.
+
+    ln m = mean_i { [ln(L_b - E) - ln(L_v - E)]_i / a - ln(C_v/C_b)_i }
+
+i runs over the rungs (seeds averaged first), weighted by their seeds. E is profiled on the arm-averaged
+curve; where its best value is not above 0 (or the curve bends more than any law) it is held at 0.
+
+E held: a from the regression of the arms' mean ln(L - E) on ln C.
+E profiled: a, E and the excess e_i = A C_i^-a from the curve E + A C^-a fitted to the arms' mean loss, and
+L_b - E, L_v - E are e_i +- half the difference D_i, freed of the lack of fit that both arms share.
+
+Variance = s_d^2 / K (spread of the rungs' values) + slope term (error of the curve through the formula);
+degrees of freedom by Satterthwaite. The error of a profiled E tilts the rungs' values and would be
+counted twice: the tilt is taken out of s_d, at the price of one degree of freedom.
+docs/decisions/2026-11-29-irreducible-loss-in-the-headline.md has the coverage of the alternatives.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.multipliers.averaged_curve import MIN_EXPONENT, Flags, fit_curve
+from analysis.multipliers.base import (
+    MULTIPLIERS,
+    Estimate,
+    Floats,
+    PairedArms,
+    RefusalError,
+    RefusalReason,
+    check_arms,
+    student_interval,
+)
+
+
+@dataclass(frozen=True)
+class PairSlope:
+    """The estimates of S studies (leading axis of every array); NaN where a study has none."""
+
+    ln_m: Floats
+    rung_ln_m: Floats
+    """S x K: the value of every rung."""
+    pair_variance: Floats
+    pair_dof: Floats
+    slope_variance: Floats
+    slope_dof: Floats
+    exponent: Floats
+    irreducible: Floats
+    profiled: Flags
+    """Whether E is a parameter (else it is held)."""
+    residual_sd: Floats
+    """Scatter of the arms' mean loss about the curve, nats."""
+
+    @property
+    def variance(self) -> Floats:
+        """Of ln m."""
+        return self.pair_variance + self.slope_variance
+
+    @property
+    def dof(self) -> Floats:
+        """Satterthwaite's degrees of freedom of `variance`."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            dof: Floats = self.variance**2 / (
+                self.pair_variance**2 / self.pair_dof + self.slope_variance**2 / self.slope_dof
+            )
+        return dof
+
+
+def estimate_pair_slope(
+    x_baseline_SK: Floats,
+    x_variant_SK: Floats,
+    loss_baseline_SK: Floats,
+    loss_variant_SK: Floats,
+    seeds_SK: Floats,
+    irreducible: float | None = None,
+) -> PairSlope:
+    """The headline estimate for S studies of K rungs at once.
+
+    Args:
+        x_baseline_SK: ln compute of the baseline.
+        x_variant_SK: ln compute of the variant at the same tokens.
+        loss_baseline_SK: mean loss over seeds, nats.
+        loss_variant_SK: likewise.
+        seeds_SK: pairs behind each mean.
+        irreducible: E held at a value, or None to profile it.
+    """
+    inputs = (x_baseline_SK, x_variant_SK, loss_baseline_SK, loss_variant_SK, seeds_SK)
+    held = _held(*inputs, 0.0 if irreducible is None else irreducible)
+    if irreducible is not None or x_baseline_SK.shape[1] < 4:
+        return held
+    profiled = _profiled(*inputs)
+
+    def choose(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        return np.where(profiled.profiled if a.ndim == 1 else profiled.profiled[:, None], a, b)
+
+    pairs = ((getattr(profiled, f.name), getattr(held, f.name)) for f in fields(PairSlope))
+    return PairSlope(*(choose(a, b) for a, b in pairs))
+
+
+def _held(
+    x_baseline_SK: Floats,
+    x_variant_SK: Floats,
+    loss_baseline_SK: Floats,
+    loss_variant_SK: Floats,
+    seeds_SK: Floats,
+    irreducible: float,
+) -> PairSlope:
+    """E known: one regression in logarithms."""
+    x_SK, overhead_SK = (x_baseline_SK + x_variant_SK) / 2, x_variant_SK - x_baseline_SK
+    w_SK = seeds_SK / seeds_SK.sum(-1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_b, log_v = np.log(loss_baseline_SK - irreducible), np.log(loss_variant_SK - irreducible)
+    y_SK, log_ratio_SK = (log_b + log_v) / 2, log_b - log_v
+    z_SK, dy_SK = x_SK - _mean(w_SK, x_SK), y_SK - _mean(w_SK, y_SK)
+    spread_S = (w_SK * z_SK**2).sum(-1)
+    exponent_S = -(w_SK * z_SK * dy_SK).sum(-1) / spread_S
+    rest_SK = dy_SK + exponent_S[:, None] * z_SK
+    num_rungs = x_SK.shape[1]
+    residual_S = (w_SK * rest_SK**2).sum(-1) / (num_rungs - 2)
+    rung_SK = log_ratio_SK / exponent_S[:, None] - overhead_SK
+    ln_m = _mean(w_SK, rung_SK)
+    mean_ratio_S = _mean(w_SK, log_ratio_SK)[:, 0]
+    ones = np.ones(len(x_SK))
+    excess_S = np.exp(_mean(w_SK, y_SK))[:, 0]
+    return PairSlope(
+        ln_m=ln_m[:, 0],
+        rung_ln_m=rung_SK,
+        pair_variance=(w_SK * (rung_SK - ln_m) ** 2).sum(-1) / (num_rungs - 1),
+        pair_dof=ones * (num_rungs - 1),
+        slope_variance=(mean_ratio_S / exponent_S**2) ** 2 * residual_S / spread_S,
+        slope_dof=ones * (num_rungs - 2),
+        exponent=exponent_S,
+        irreducible=ones * irreducible,
+        profiled=np.zeros(len(x_SK), bool),
+        residual_sd=np.sqrt(residual_S * num_rungs) * excess_S,
+    )
+
+
+def _profiled(
+    x_baseline_SK: Floats,
+    x_variant_SK: Floats,
+    loss_baseline_SK: Floats,
+    loss_variant_SK: Floats,
+    seeds_SK: Floats,
+) -> PairSlope:
+    """E from the curve; `PairSlope.profiled` says where that is a law."""
+    x_SK, overhead_SK = (x_baseline_SK + x_variant_SK) / 2, x_variant_SK - x_baseline_SK
+    w_SK = seeds_SK / seeds_SK.sum(-1, keepdims=True)
+    difference_SK = loss_baseline_SK - loss_variant_SK
+    curve = fit_curve(x_SK, (loss_baseline_SK + loss_variant_SK) / 2, seeds_SK)
+    excess_SK = curve.excess(x_SK)
+    above_SK, below_SK = excess_SK + difference_SK / 2, excess_SK - difference_SK / 2
+    a = curve.exponent[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_ratio_SK = np.log(above_SK) - np.log(below_SK)
+        by_excess_SK = 1 / above_SK - 1 / below_SK
+    rung_SK = log_ratio_SK / a - overhead_SK
+    ln_m = _mean(w_SK, rung_SK)
+    # Derivatives of the rungs' values by (a, A, E); E acts only through the a and A that it drags along.
+    z_SK = x_SK - curve.centre[:, None]
+    gradient_SK3 = np.stack(
+        [
+            -log_ratio_SK / a**2 - by_excess_SK * excess_SK * z_SK / a,
+            by_excess_SK * excess_SK / curve.amplitude[:, None] / a,
+            np.zeros_like(rung_SK),
+        ],
+        axis=-1,
+    )
+    mean_gradient_S3 = (w_SK[..., None] * gradient_SK3).sum(1)
+    tilt_SK = np.einsum("skp,sp->sk", gradient_SK3, curve.covariance[..., 2])
+    tilt_SK = tilt_SK - _mean(w_SK, tilt_SK)
+    deviation_SK = rung_SK - ln_m
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share_S = (w_SK * tilt_SK * deviation_SK).sum(-1) / (w_SK * tilt_SK**2).sum(-1)
+    rest_SK = deviation_SK - np.nan_to_num(share_S)[:, None] * tilt_SK
+    ones, num_rungs = np.ones(len(x_SK)), x_SK.shape[1]
+    return PairSlope(
+        ln_m=ln_m[:, 0],
+        rung_ln_m=rung_SK,
+        pair_variance=(w_SK * rest_SK**2).sum(-1) / (num_rungs - 2),
+        pair_dof=ones * (num_rungs - 2),
+        slope_variance=np.einsum("si,sij,sj->s", mean_gradient_S3, curve.covariance, mean_gradient_S3),
+        slope_dof=ones * curve.residual_dof,
+        exponent=curve.exponent,
+        irreducible=curve.irreducible,
+        profiled=curve.inside,
+        residual_sd=np.sqrt(curve.rss / seeds_SK.mean(-1) / curve.residual_dof),
+    )
+
+
+def _mean(weight_SK: Floats, values_SK: Floats) -> Floats:
+    """Weighted mean over rungs, S x 1."""
+    mean: Floats = (weight_SK * values_SK).sum(-1, keepdims=True)
+    return mean
+
+
+@MULTIPLIERS.register("pair_slope")
+def pair_slope(arms: PairedArms, level: float) -> Estimate:
+    """The headline estimate of one study, E profiled on the arm-averaged curve.
+
+    Raises:
+        RefusalError: see `check_arms`; or the curve does not fall, so that there is no slope.
+    """
+    return pair_slope_at(arms, level, None)
+
+
+def pair_slope_at(arms: PairedArms, level: float, irreducible: float | None) -> Estimate:
+    """`pair_slope` with E held at ``irreducible`` nats (None: profiled)."""
+    check_arms(arms)
+    result = estimate_pair_slope(
+        np.log(arms.compute_baseline)[None],
+        np.log(arms.compute_variant)[None],
+        arms.loss_baseline[None],
+        arms.loss_variant[None],
+        arms.num_seeds[None],
+        irreducible,
+    )
+    ln_m, variance = float(result.ln_m[0]), float(result.variance[0])
+    exponent, base = float(result.exponent[0]), float(result.irreducible[0])
+    if exponent < MIN_EXPONENT:
+        raise RefusalError(
+            RefusalReason.NOT_IDENTIFIABLE,
+            f"the mean loss of the arms does not fall with compute (exponent {exponent:.3g})",
+        )
+    if not math.isfinite(ln_m) or not math.isfinite(variance):
+        lowest = min(arms.loss_baseline.min(), arms.loss_variant.min())
+        raise RefusalError(
+            RefusalReason.NOT_IDENTIFIABLE,
+            f"irreducible loss {base:.4g} leaves no excess in every size (smallest loss {lowest:.4g})",
+        )
+    if arms.identical:
+        return Estimate(0.0, 0.0, 0.0, 0.0, None, level, "none", "none", status="identical")
+    if float(result.pair_variance[0]) < MIN_PAIR_VARIANCE:
+        raise RefusalError(
+            RefusalReason.NO_VARIANCE,
+            f"all {arms.num_sizes} sizes give {math.exp(ln_m):.4g} to the last digit; trained runs do not",
+        )
+    dof = float(result.dof[0])
+    lo, hi = student_interval(ln_m, math.sqrt(variance), dof, level)
+    return Estimate(
+        ln_m=ln_m,
+        lo=lo,
+        hi=hi,
+        sd=math.sqrt(variance),
+        dof=dof,
+        level=level,
+        form="saturating" if base else "power_law",
+        irreducible=_rule(irreducible, base, bool(result.profiled[0])),
+        facts={
+            "exponent": exponent,
+            "irreducible": base,
+            "pair_sd": math.sqrt(float(result.pair_variance[0])),
+            "slope_sd": math.sqrt(float(result.slope_variance[0])),
+            "residual_sd": float(result.residual_sd[0]),
+        },
+    )
+
+
+MIN_PAIR_VARIANCE = 1e-20
+"""Squared standard error of ln m below which the differences are made up: rounding alone gives 1e-24."""
+
+
+def _rule(irreducible: float | None, base: float, free: bool) -> str:
+    if irreducible is not None:
+        return f"fixed: {irreducible:.4g}"
+    return f"profiled: {base:.4g}" if free else "profiled: 0 (bound)"

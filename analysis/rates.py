@@ -1,0 +1,110 @@
+"""Learning rates: the best trained one of each arm and size, and the comparison at each arm's own best."""
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.multipliers.base import PairedArms, RefusalError, RefusalReason
+from analysis.pairing import pair_arms
+
+MIN_RATES = 3
+"""Rates an arm must have been trained at, at one size, before one of them is called its best."""
+
+
+@dataclass(frozen=True)
+class BestRate:
+    """The rates of one arm at one size and budget."""
+
+    variant: str
+    size: str
+    budget: float
+    rates: list[float]
+    losses: list[float]
+    """Mean over seeds."""
+    best: float
+    optimum: float | None
+    """Vertex of the parabola in ln lr through the best rate and its neighbours; None at an edge."""
+    at_edge: bool
+
+    def as_dict(self) -> dict[str, object]:
+        """For fits/rates.json."""
+        return asdict(self)
+
+
+def best_rates(cells: pd.DataFrame) -> list[BestRate]:
+    """Best rate of every arm and rung that was trained at `MIN_RATES` rates or more."""
+    used = cells[cells["role"].isin(["ladder", "rate"]) & ~cells["excluded"].astype(bool)]
+    found = []
+    for key, runs in used.groupby(["variant", "size", "budget"], sort=True):
+        variant, size, budget = (str(part) for part in key)
+        mean = runs.groupby("lr")["val_loss"].mean().sort_index()
+        if len(mean) < MIN_RATES:
+            continue
+        rates, losses = mean.index.to_numpy(float), mean.to_numpy(float)
+        at = int(np.argmin(losses))
+        edge = at in (0, len(rates) - 1)
+        optimum = None if edge else _vertex(np.log(rates[at - 1 : at + 2]), losses[at - 1 : at + 2])
+        found.append(
+            BestRate(
+                str(variant),
+                str(size),
+                float(budget),
+                rates.tolist(),
+                losses.tolist(),
+                float(rates[at]),
+                optimum,
+                edge,
+            )
+        )
+    return found
+
+
+def _vertex(x: np.ndarray, y: np.ndarray) -> float:
+    """exp of the abscissa of the lowest point of the parabola through three points."""
+    a, b, _ = np.polyfit(x - x[1], y, 2)
+    return float(np.exp(x[1] - b / (2 * a))) if a > 0 else float(np.exp(x[1]))
+
+
+def tuned_arms(
+    cells: pd.DataFrame, baseline: str, variant: str, axis: str, allow: Collection[str] = ()
+) -> PairedArms:
+    """Pairs in which each arm stands at its own best trained rate.
+
+    Raises:
+        RefusalError: a size of either arm was not trained at `MIN_RATES` rates, or its best is at the edge.
+    """
+    best = {(b.variant, b.size, b.budget): b for b in best_rates(cells)}
+    rungs = [
+        (size, budget)
+        for _, size, budget in best
+        if (baseline, size, budget) in best and (variant, size, budget) in best
+    ]
+    rungs = list(dict.fromkeys(rungs))
+    if not rungs:
+        raise RefusalError(
+            RefusalReason.NO_RATES, f"no size has {MIN_RATES} rates in both {baseline} and {variant}"
+        )
+    edges = [
+        f"{b.variant} {b.size} at {b.best:g}"
+        for b in best.values()
+        if b.at_edge and b.variant in (baseline, variant)
+    ]
+    if edges:
+        raise RefusalError(
+            RefusalReason.NO_RATES,
+            f"best rate at the edge of those tried: {', '.join(edges)}; try further ones",
+        )
+    used = cells[cells["role"].isin(["ladder", "rate"]) & cells["variant"].isin([baseline, variant])]
+    keep = [
+        (v, s, b) in best and (s, b) in rungs and lr == best[(v, s, b)].best
+        for v, s, b, lr in zip(used["variant"], used["size"], used["budget"], used["lr"], strict=True)
+    ]
+    chosen = used[keep]
+    ids = [
+        f"{s}/{b:.6g}/{seed}"
+        for s, b, seed in zip(chosen["size"], chosen["budget"], chosen["seed"], strict=True)
+    ]
+    chosen = chosen.assign(pair_id=ids, role="ladder").drop_duplicates(["pair_id", "variant"])
+    return pair_arms(chosen, baseline, variant, axis, allow={*allow, "lr", "warmup", "recipe"})
