@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analysis.fit_input import checked
 from analysis.fit_result import BootstrapSummary, FitInputError, FitResult
 from analysis.forms.base import Array, Form
 from analysis.newton import minimise
-from analysis.solve import checked, fit, pose
+from analysis.solve import fit, pose
 
 # Above this share of failed refits no interval is given: the survivors are a selection, not a sample.
 MAX_FAILED_SHARE = 0.1

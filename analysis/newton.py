@@ -106,7 +106,7 @@ def evaluate(problem: Problem, theta_SP: Array, weights_SN: Array) -> Local:
 
 
 def reweighted_information(problem: Problem, theta_SP: Array, weights_SN: Array) -> Array:
-    """sum w s^2 min(1, delta / |u|) J J^T (S, P, P): the metric of the damping. Positive, unlike the Hessian."""
+    """sum w s^2 min(1, delta / |u|) J J^T (S, P, P): positive, unlike the Hessian; shapes the damping."""
     log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
     majorant_SN = weights_SN * problem.precision**2
     if problem.delta is not None:
@@ -197,7 +197,7 @@ class _Search:
         self.iteration += 1
 
     def _adapt_damping(self, accepted: np.ndarray, ratio: Array) -> None:
-        """Nielsen's rule: smooth in the ratio of actual to predicted descent, so that steps do not alternate."""
+        """Nielsen's rule: smooth in the ratio of actual to predicted descent, so steps do not alternate."""
         lowered = self.damping * np.clip(1 - (2 * ratio - 1) ** 3, 0.1, 2.0)
         raised = np.maximum(self.damping, SETTLED_DAMPING / 10) * self.raise_by
         self.damping = np.where(accepted, lowered, raised)
@@ -228,7 +228,7 @@ class _Search:
 
 
 def _merged(searches: list[_Search]) -> list[_Search]:
-    """The slow rows of many chunks in few: a chunk of three rows costs nearly as much as one of sixty-four."""
+    """The slow rows of many chunks in few: a chunk of three rows costs nearly as much as one of sixty."""
     merged: list[_Search] = []
     for search in searches:
         if merged and len(merged[-1].rows) + len(search.rows) <= CHUNK:

@@ -109,8 +109,12 @@ class Form(ABC):
         """Whether ``variable`` must take two values for the ``free`` parameters to be determined."""
         return True
 
-    def concern(self, parameters: Mapping[str, float], x: Mapping[str, Array]) -> str:  # noqa: ARG002
-        """A warning about a converged fit on data ``x``; empty when there is none."""
+    def defect(self, parameters: Mapping[str, float], x: Mapping[str, Array]) -> str:  # noqa: ARG002
+        """Why a minimum on inputs ``x`` is no answer; empty when it is one."""
+        return ""
+
+    def concern(self, parameters: Mapping[str, float], x: Mapping[str, Array], loss: Array) -> str:  # noqa: ARG002
+        """A warning about a converged fit on data ``x``, ``loss``; empty when there is none."""
         return ""
 
 

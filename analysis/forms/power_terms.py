@@ -156,8 +156,8 @@ class PowerTerms(Form):
     def move(self, theta_SP: Array, step_SP: Array) -> Array:
         """A step along which level and slope of the curve at the centre change linearly.
 
-        With z = 0 at the centre, f = E + sum A' and -df/dz = sum s, s = A' x exponent. E, ln A' and the exponent
-        can trade against each other at constant level and slope: straight steps leave that valley, these follow it.
+        With z = 0 at the centre, f = E + sum A' and -df/dz = sum s, s = A' x exponent. E, ln A' and the
+        exponent trade against each other at constant level and slope: straight steps leave that valley.
         Rows whose E does not move, or would become negative, take the straight step in E.
         """
         straight = super().move(theta_SP, step_SP)
@@ -166,7 +166,7 @@ class PowerTerms(Form):
         for coefficient, exponent in self.terms:
             a, e = self._index(coefficient), self._index(exponent)
             change = step_SP[:, a] + step_SP[:, e] / theta_SP[:, e]
-            # ln(1 + change) while the slope keeps at least half its size, then its tangent: slopes stay positive.
+            # ln(1 + change) while the slope keeps half its size, then its tangent: slopes stay positive.
             growth = np.where(change > -0.5, np.log1p(np.maximum(change, -0.5)), 2 * change + 1 - np.log(2))
             moves = step_SP[:, a] != 0
             bent[:, a] = np.where(

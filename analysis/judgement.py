@@ -1,0 +1,192 @@
+"""From a minimum to a result: is it one, is it determined, on a bound; and with which standard errors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fit_input import Data
+from analysis.fit_result import FitResult, FitStatus
+from analysis.forms.base import Array, Form, Units
+from analysis.newton import Minima, Problem, evaluate, influence
+
+SAME_OBJECTIVE = 1e-6
+# Above, a parameter combination is determined by the rounding of the losses rather than by the losses.
+WORST_CONDITION = 1e8
+SMALLEST_DERIVATIVE = 1e-7
+# Residuals of ln loss below this are rounding: a noise-free fit.
+ROUNDING = 1e-11
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Everything about a result that is known before the search."""
+
+    form: Form
+    data: Data
+    group: str
+    fixed: dict[str, float]
+    huber_delta: float | None
+
+    def without_answer(self, status: FitStatus, message: str) -> FitResult:
+        """A result without parameters."""
+        return self._result({}, {}, None, None, status, message, {})
+
+    def judge(self, problem: Problem, units: Units, minima: Minima) -> FitResult:
+        """Turn the best minimum into a result with a status; ``minima`` in order of their objective."""
+        form = self.form
+        minima = minima.take(np.argsort(~self._at_best(minima) | ~minima.converged, kind="stable"))
+        theta = minima.theta[0]
+        with np.errstate(over="ignore"):
+            public = form.to_public(theta[None], units)[0]
+        parameters = dict(zip(form.parameters, public.tolist(), strict=True))
+        parameters.update(self.fixed)
+        diagnostics = self._diagnostics(problem, minima)
+        objective = float(minima.objective[0])
+        if not np.isfinite(public).all() or not np.isfinite(objective):
+            return self.without_answer(
+                FitStatus.FAILED, "no finite minimum: the parameters overflow in these units"
+            )
+        if not minima.converged[0]:
+            message = f"no start converged: largest gradient cosine {diagnostics['gradient']:.1e}"
+            return self._result(parameters, {}, None, objective, FitStatus.FAILED, message, diagnostics)
+        lower, upper = form.bounds()
+        at_bound = problem.free & ((theta <= lower) | (theta >= upper))
+        varying = problem.free & ~at_bound
+        jacobian = self._weighted_jacobian(problem, theta)
+        reason = form.defect(parameters, self._inputs())
+        if reason := reason or self._undetermined(jacobian, varying, diagnostics):
+            return self._result(
+                parameters, {}, None, objective, FitStatus.NOT_IDENTIFIABLE, reason, diagnostics
+            )
+        covariance = self._covariance(problem, theta, jacobian, varying, units, diagnostics)
+        errors: dict[str, float | None] = {
+            name: float(np.sqrt(max(covariance[i, i], 0.0))) if varying[i] else None
+            for i, name in enumerate(form.parameters)
+        }
+        status, message = FitStatus.CONVERGED, form.concern(parameters, self._inputs(), self.data.loss)
+        if at_bound.any():
+            names = [
+                f"{n} = {parameters[n]:.4g}" for n, b in zip(form.parameters, at_bound, strict=True) if b
+            ]
+            status = FitStatus.BOUND_HIT
+            message = f"on its bound: {', '.join(names)}; the other standard errors are conditional on it"
+        return self._result(parameters, errors, covariance, objective, status, message, diagnostics)
+
+    def _at_best(self, minima: Minima) -> np.ndarray:
+        """Which starts ended at the lowest objective of all."""
+        best = minima.objective.min()
+        rounding = 0.5 * ROUNDING**2 * (self.data.weights / self.data.sigma**2).sum()
+        at_best: np.ndarray = minima.objective <= best * (1 + SAME_OBJECTIVE) + rounding
+        return at_best
+
+    def _inputs(self) -> dict[str, Array]:
+        return dict(zip(self.form.variables, self.data.x, strict=True))
+
+    def _weighted_jacobian(self, problem: Problem, theta_P: Array) -> Array:
+        _, jacobian = problem.form.log_curve(theta_P[None], problem.z)
+        weighted: Array = jacobian[0] * np.sqrt(self.data.weights) * problem.precision
+        return weighted
+
+    def _diagnostics(self, problem: Problem, minima: Minima) -> dict[str, float]:
+        theta = minima.theta[0]
+        with np.errstate(all="ignore"):
+            log_curve, _ = problem.form.log_curve(theta[None], problem.z)
+            local = evaluate(problem, theta[None], self.data.weights[None])
+        residual = problem.log_loss - log_curve[0]
+        _, psi, _ = influence(residual * problem.precision, problem.delta)
+        pull = np.sqrt(self.data.weights @ psi**2)
+        jacobian = self._weighted_jacobian(problem, theta)
+        lower, upper = problem.form.bounds()
+        inside = problem.free & (theta > lower) & (theta < upper)
+        length = np.linalg.norm(jacobian, axis=1) * (pull + ROUNDING * np.sqrt(self.data.weights.sum()))
+        cosine = np.abs(local.gradient[0]) / np.where(length > 0, length, 1.0)
+        at_best = self._at_best(minima)
+        dof = max(int((self.data.weights > 0).sum()) - int(problem.free.sum()), 1)
+        share = self.data.weights / self.data.weights.mean()
+        return {
+            "gradient": float(cosine[inside].max(initial=0.0)),
+            "starts": float(len(at_best)),
+            "starts_at_best": float(at_best.mean()),
+            "iterations": float(minima.iterations[0]),
+            "residual_sd": float(np.sqrt((share * residual**2).sum() / dof)),
+            "dof": float(dof),
+        }
+
+    def _undetermined(self, jacobian_PN: Array, varying: np.ndarray, diagnostics: dict[str, float]) -> str:
+        names = np.array(self.form.parameters)
+        length = np.linalg.norm(jacobian_PN, axis=1) / np.sqrt((self.data.weights / self.data.sigma**2).sum())
+        flat = varying & (length < SMALLEST_DERIVATIVE)
+        if flat.any():
+            return f"the fitted curve does not depend on {', '.join(names[flat])}"
+        if not varying.any():
+            return ""
+        columns = jacobian_PN[varying] / np.linalg.norm(jacobian_PN[varying], axis=1, keepdims=True)
+        singular = np.linalg.svd(columns, compute_uv=False)
+        condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else float("inf")
+        diagnostics["condition"] = min(condition, 1e300)
+        if len(singular) < varying.sum() or condition > WORST_CONDITION:
+            return f"{', '.join(names[varying])} cannot be told apart (condition number {condition:.1e})"
+        return ""
+
+    def _covariance(
+        self,
+        problem: Problem,
+        theta_P: Array,
+        jacobian_PN: Array,
+        varying: np.ndarray,
+        units: Units,
+        diagnostics: dict[str, float],
+    ) -> Array:
+        """Inverse information x residual variance (Huber's form when robust), in public parameters.
+
+        A known sigma is not trusted below the scatter: the variance is multiplied by max(1, chi^2 / dof).
+        """
+        log_curve, _ = problem.form.log_curve(theta_P[None], problem.z)
+        residual = (problem.log_loss - log_curve[0]) * problem.precision
+        _, psi, slope = influence(residual, problem.delta)
+        weights = self.data.weights
+        num_points, num_varying = int((weights > 0).sum()), int(varying.sum())
+        variance = float(weights @ psi**2) / max(num_points - num_varying, 1)
+        if problem.delta is not None:
+            inside = float(weights @ slope / weights.sum())
+            correction = 1 + num_varying / num_points * (1 - inside) / max(inside, 1e-12)
+            variance *= (correction / max(inside, 1.0 / num_points)) ** 2
+        if self.data.sigma_known:
+            diagnostics["chi2_per_dof"] = variance
+            variance = max(variance, 1.0)
+        columns = jacobian_PN[varying]
+        norms = np.linalg.norm(columns, axis=1)
+        inverse = np.linalg.inv((columns / norms[:, None]) @ (columns / norms[:, None]).T)
+        internal = np.zeros((len(theta_P), len(theta_P)))
+        internal[np.ix_(varying, varying)] = variance * inverse / np.outer(norms, norms)
+        outward = problem.form.public_jacobian(theta_P, units)
+        covariance: Array = outward @ internal @ outward.T
+        return covariance
+
+    def _result(
+        self,
+        parameters: dict[str, float],
+        errors: dict[str, float | None],
+        covariance: Array | None,
+        objective: float | None,
+        status: FitStatus,
+        message: str,
+        diagnostics: dict[str, float],
+    ) -> FitResult:
+        ranges = {**self._inputs(), "loss": self.data.loss}
+        return FitResult(
+            form=self.form.name,
+            group=self.group,
+            parameters=parameters,
+            standard_errors=errors,
+            covariance=None if covariance is None else covariance.tolist(),
+            fixed=self.fixed,
+            huber_delta=self.huber_delta,
+            objective=objective,
+            n_points=len(self.data.loss),
+            spec_ids=list(self.data.spec_ids),
+            range={name: [float(v.min()), float(v.max())] for name, v in ranges.items()},
+            status=status,
+            message=message,
+            diagnostics=diagnostics,
+        )
