@@ -15,9 +15,9 @@ def one_line(error: Exception) -> str:
     """``error`` as one line; of a pydantic error, every place and its message."""
     details: Any = getattr(error, "errors", None)
     if callable(details):
-        parts = [
-            f"{'.'.join(str(place) for place in item['loc']) or 'spec'}: {item['msg'].removeprefix('Value error, ')}"
-            for item in details()
-        ]
+        parts = []
+        for item in details():
+            place = ".".join(str(step) for step in item["loc"]) or "spec"
+            parts.append(f"{place}: {item['msg'].removeprefix('Value error, ')}")
         return "; ".join(parts)
     return " ".join(str(error).split())

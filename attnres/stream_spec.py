@@ -32,9 +32,7 @@ class StreamSpec(BaseModel):
         """
         options_class = STREAMS.get(self.name).Options
         defaults = {key: field.default for key, field in options_class.model_fields.items()}
-        shown = [
-            f"{key}={value}" for key, value in sorted(self.options.items()) if value != defaults[key]
-        ]
+        shown = [f"{key}={value}" for key, value in sorted(self.options.items()) if value != defaults[key]]
         return self.name + (f"[{','.join(shown)}]" if shown else "")
 
     def build(self, shape: ModelShape) -> Stream:
