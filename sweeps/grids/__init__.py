@@ -1,0 +1,1 @@
+"""Grids: one file each, registered with ``@GRIDS.register("name")``."""

@@ -1,0 +1,1 @@
+"""Launchers: where the cells of a grid are executed. One file each."""

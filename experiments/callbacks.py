@@ -1,0 +1,174 @@
+"""What happens between two steps: validation, history, checkpoints, signals, divergence.
+
+Everything here acts at step boundaries and depends on the step number alone, never on epochs, loader
+state or wall time (checkpoint intervals apart, which change no result).
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from torch import Tensor
+
+from experiments.checkpoint import save_checkpoint
+from experiments.history import History, finite
+from experiments.module import TrainingModule
+from experiments.validation import ValidationLoss, validate
+
+
+class DivergedError(RuntimeError):
+    """The loss or its gradient stopped being a number, or fell far behind a uniform guess."""
+
+    def __init__(self, step: int, what: str) -> None:
+        super().__init__(f"diverged at step {step}: {what}")
+        self.step = step
+
+
+class Stop:
+    """A request to stop at the next step boundary, set by a signal handler that does nothing else."""
+
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Stop":
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Take over the signals; called again once Lightning has installed its own handlers."""
+        for number in self.SIGNALS:
+            previous = signal.signal(number, self._receive)
+            self._previous.setdefault(number, previous)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.received = signal.Signals(number)
+
+
+class Recorder(lightning.Callback):
+    """Writes the history, validates, checkpoints, and ends the run early where it must.
+
+    Args:
+        run_dir: folder of the run.
+        history: rows so far.
+        windows_NT: validation windows.
+        evaluations: validation points of the whole run, the last at its end.
+        checkpoint_seconds: least time between checkpoints.
+        checkpoint_steps: checkpoint at multiples of this step instead.
+        stop: set by signals.
+        seconds: training time of earlier attempts.
+        tell: called with every row (MLflow).
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        history: History,
+        windows_NT: Tensor,
+        *,
+        evaluations: int,
+        checkpoint_seconds: float,
+        checkpoint_steps: int | None,
+        stop: Stop,
+        seconds: float,
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.run_dir = run_dir
+        self.history = history
+        self.windows_NT = windows_NT
+        self.evaluations = evaluations
+        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_steps = checkpoint_steps
+        self.stop = stop
+        self.tell = tell
+        self.validation: ValidationLoss | None = None
+        self.step_seconds: list[float] = []
+        self._earlier_seconds = seconds
+        self._started = self._step_started = self._saved = time.monotonic()
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:  # noqa: ARG002
+        """Start the clocks; take the signals back from Lightning."""
+        self.stop.install()
+        self._started = self._saved = time.monotonic()
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Start the clock of the step."""
+        self._step_started = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, *_: Any
+    ) -> None:
+        """Record the step, then do what is due after it."""
+        assert isinstance(pl_module, TrainingModule)
+        self.step_seconds.append(time.monotonic() - self._step_started)
+        step, spec = pl_module.step, pl_module.spec
+        self._check_divergence(pl_module)
+        row: dict[str, Any] = {
+            "step": step,
+            "tokens": step * spec.train.batch_tokens,
+            "train_loss": pl_module.last_loss,
+            "lr": pl_module.last_lr,
+            "grad_norm": finite(pl_module.last_grad_norm),
+        }
+        if step in evaluation_steps(spec.steps, self.evaluations):
+            with trainer.precision_plugin.forward_context():
+                self.validation = validate(pl_module.model, self.windows_NT, sequences=spec.batch_sequences)
+            row["val_loss"] = finite(self.validation.mean)
+        row["seconds"] = round(self.seconds(), 3)
+        self.history.append(row)
+        self.tell(row)
+        stopping = self.stop.received is not None
+        if step < spec.steps and (stopping or self._checkpoint_due(step)):
+            self.save(trainer, pl_module)
+        if stopping:
+            trainer.should_stop = True
+
+    def seconds(self) -> float:
+        """Training time so far, over all attempts."""
+        return self._earlier_seconds + time.monotonic() - self._started
+
+    def save(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
+        """Checkpoint of the step just done."""
+        self.history.sync()
+        save_checkpoint(
+            self.run_dir / "checkpoints",
+            module.step,
+            {
+                "spec_id": module.spec.spec_id,
+                "model": module.model.state_dict(),
+                "optimizer": trainer.optimizers[0].state_dict(),
+                "rng": torch.get_rng_state(),
+                "seconds": self.seconds(),
+            },
+        )
+        self._saved = time.monotonic()
+
+    def _checkpoint_due(self, step: int) -> bool:
+        if self.checkpoint_steps is not None:
+            return step % self.checkpoint_steps == 0
+        return time.monotonic() - self._saved >= self.checkpoint_seconds
+
+    def _check_divergence(self, module: TrainingModule) -> None:
+        for what, value in (("loss", module.last_loss), ("gradient norm", module.last_grad_norm)):
+            if not math.isfinite(value):
+                raise DivergedError(module.step, f"the {what} is {value}")
+        uniform = math.log(module.spec.shape.vocab_size)
+        if module.step > module.spec.train.warmup and module.last_loss > 2 * uniform:
+            raise DivergedError(module.step, f"loss {module.last_loss:.3g} is over twice a uniform guess's")
+
+
+def evaluation_steps(steps: int, evaluations: int) -> set[int]:
+    """Steps after which a run of ``steps`` validates: evenly spaced, the last one at the end."""
+    return {round(steps * k / evaluations) for k in range(1, evaluations + 1)} - {0}

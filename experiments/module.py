@@ -1,0 +1,54 @@
+"""The LightningModule: one training step is one optimiser step on one global batch."""
+
+import lightning.pytorch as lightning
+import torch
+from torch import Tensor
+
+from attnres.decoder import Decoder
+from experiments.optim import build_optimizer, learning_rate
+from experiments.spec import RunSpec
+from experiments.step import optimizer_step
+
+
+class TrainingModule(lightning.LightningModule):
+    """Trains a `Decoder` as ``spec`` says.
+
+    Optimisation is manual, so that a step means the same whatever the number of optimisers or
+    micro-batches: Lightning counts one global step per optimiser and steps early on a short epoch.
+    The step counter is our own (`step`); the learning rate is a function of it alone.
+
+    Args:
+        model: the decoder to train.
+        spec: the run.
+        micro_sequences: sequences of one forward pass; None: the whole batch.
+    """
+
+    def __init__(self, model: Decoder, spec: RunSpec, *, micro_sequences: int | None = None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.spec = spec
+        self.micro_sequences = micro_sequences
+        self.step = 0
+        """Optimiser steps done."""
+        self.last_loss = float("nan")
+        self.last_grad_norm = float("nan")
+        self.last_lr = float("nan")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW over the model's parameter groups."""
+        return build_optimizer(self.model, self.spec)
+
+    def training_step(self, batch_BT: Tensor, batch_idx: int) -> None:  # noqa: ARG002
+        """One optimiser step on ``batch_BT`` (sequence, position + 1): all its micro-batches."""
+        self.last_lr = learning_rate(self.spec, self.step + 1)
+        self.last_loss, self.last_grad_norm = optimizer_step(
+            self.model,
+            self.optimizers(),  # type: ignore[arg-type]
+            batch_BT,
+            self.spec,
+            lr=self.last_lr,
+            micro_sequences=self.micro_sequences,
+            backward=self.manual_backward,
+        )
+        self.step += 1

@@ -1,0 +1,318 @@
+"""run(spec) -> RunRecord: one run from its spec to its record, resumable at any moment."""
+
+import json
+import logging
+import math
+import statistics
+import traceback
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from filelock import FileLock, Timeout
+from torch.utils.data import DataLoader, IterableDataset
+
+from attnres.accounting import FlopCount, ParameterCount, count_parameters, flops_per_token
+from attnres.errors import UserError
+from attnres.files import remove_leftovers, write_json, write_text
+from attnres.initialise import build
+from experiments.callbacks import DivergedError, Recorder, Stop
+from experiments.checkpoint import load_latest
+from experiments.data.base import DATASETS, TokenData
+from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.history import History
+from experiments.module import TrainingModule
+from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
+from experiments.settings import Settings
+from experiments.spec import RunSpec
+from experiments.tracking import open_tracker
+from experiments.validation import VALIDATION_TOKENS
+
+SPEC_FILE = "spec.json"
+ATTEMPTS_FILE = "attempts.json"
+LOCK_FILE = "lock"
+LOG_FILE = "log.txt"
+LAST_STEPS = 50
+"""Steps whose mean loss is the record's train_loss."""
+
+logger = logging.getLogger(__name__)
+
+
+def run(spec: RunSpec, settings: Settings) -> RunRecord:
+    """Train ``spec`` to its end, from its newest checkpoint if there is one.
+
+    A run that finished or diverged is not trained again: its record is returned as it stands.
+
+    Raises:
+        UserError: another process works on the run, its folder cannot be written, or its data are
+            missing.
+    """
+    run_dir = prepare_folder(spec, settings)
+    lock = FileLock(run_dir / LOCK_FILE)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise UserError(f"{run_dir}: already running in another process; wait for it or stop it") from None
+    with lock:
+        done = read_record(run_dir)
+        if done is not None and done.status in (RunStatus.FINISHED, RunStatus.DIVERGED):
+            return done
+        remove_leftovers(run_dir)
+        (run_dir / RECORD_FILE).unlink(missing_ok=True)
+        return _Attempt(spec, settings, run_dir).execute()
+
+
+def prepare_folder(spec: RunSpec, settings: Settings) -> Path:
+    """The run's folder with its spec in it.
+
+    Raises:
+        UserError: it cannot be written, or holds another spec.
+    """
+    run_dir = settings.runs / spec.spec_id
+    text = json.dumps(spec.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    spec_path = run_dir / SPEC_FILE
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if not spec_path.exists():
+            write_text(spec_path, text)
+    except OSError as error:
+        raise UserError(
+            f"{run_dir}: cannot be written ({error.strerror}); make it writable or choose another --runs"
+        ) from error
+    if spec_path.read_text(encoding="utf-8") != text:
+        raise UserError(f"{spec_path}: holds another spec than {spec.spec_id}; move that folder away")
+    return run_dir
+
+
+class _Steps(IterableDataset[torch.Tensor]):
+    """The batches of steps ``start`` .. ``spec.steps - 1``, each computed from its number."""
+
+    def __init__(self, data: TokenData, spec: RunSpec, start: int) -> None:
+        self.data, self.spec, self.start = data, spec, start
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for step in range(self.start, self.spec.steps):
+            yield torch.from_numpy(
+                self.data.batch(
+                    step,
+                    batch_sequences=self.spec.batch_sequences,
+                    seq_len=self.spec.shape.seq_len,
+                    data_seed=self.spec.data_seed,
+                )
+            )
+
+
+class _Attempt:
+    """One start of a run: loads, trains, and writes the record."""
+
+    def __init__(self, spec: RunSpec, settings: Settings, run_dir: Path) -> None:
+        self.spec, self.settings, self.run_dir = spec, settings, run_dir
+        self.device = _device(settings)
+        self.attempts, self.started_at = _count_attempt(run_dir)
+        torch.set_num_threads(settings.threads)
+        self.data = DATASETS.get(spec.dataset).load(spec.shape.vocab_size, settings.data)
+        self.windows_NT = torch.from_numpy(
+            self.data.validation(seq_len=spec.shape.seq_len, max_tokens=VALIDATION_TOKENS)
+        )
+        self.recorder: Recorder | None = None
+        self.tracker = open_tracker(spec, run_dir, settings)
+
+    def execute(self) -> RunRecord:
+        """Train and record; whatever happens, the record tells the truth."""
+        with Stop() as stop:
+            status, failed_at = RunStatus.FAILED, None
+            try:
+                status = self._train(stop)
+            except DivergedError as error:
+                status, failed_at = RunStatus.DIVERGED, error.step
+                self._note(str(error))
+            except UserError:
+                self.tracker.close(RunStatus.FAILED)
+                raise
+            except Exception:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
+                failed_at = self.recorder.history.rows[-1]["step"] + 1 if self._has_rows() else 1
+                self._note(traceback.format_exc())
+            record = self._record(status, failed_at)
+            write_record(self.run_dir, record)
+            self.tracker.close(status)
+            return record
+
+    def _train(self, stop: Stop) -> RunStatus:
+        spec, settings = self.spec, self.settings
+        model = build(spec.shape, spec.stream, spec.seed)
+        self.parameters = count_parameters(model)
+        module = TrainingModule(model, spec, micro_sequences=settings.micro_sequences)
+        checkpoint = load_latest(self.run_dir / "checkpoints")
+        seconds = 0.0
+        if checkpoint is not None:
+            for damaged in checkpoint.damaged:
+                self._note(f"checkpoint {damaged} is damaged; an older one is used")
+            if checkpoint.state["spec_id"] != spec.spec_id:
+                raise UserError(f"{checkpoint.path}: belongs to run {checkpoint.state['spec_id']}; remove it")
+            module.step = checkpoint.step
+            seconds = checkpoint.state["seconds"]
+            self._note(f"continues from step {checkpoint.step} of {spec.steps} ({checkpoint.path.name})")
+        self.recorder = Recorder(
+            self.run_dir,
+            History(self.run_dir, module.step),
+            self.windows_NT,
+            evaluations=settings.evaluations,
+            checkpoint_seconds=settings.checkpoint_seconds,
+            checkpoint_steps=settings.checkpoint_steps,
+            stop=stop,
+            seconds=seconds,
+            tell=self.tracker.log,
+        )
+        trainer = _trainer(spec, self.device, self.run_dir, self.recorder, checkpoint and checkpoint.state)
+        try:
+            trainer.fit(module, DataLoader(_Steps(self.data, spec, module.step), batch_size=None))
+        finally:
+            self.recorder.history.close()
+        return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
+
+    def _record(self, status: RunStatus, failed_at: int | None) -> RunRecord:
+        spec = self.spec
+        flops = flops_per_token(spec.shape, spec.stream)
+        parameters = count_parameters(build(spec.shape, spec.stream, spec.seed, device="meta"))
+        recorder = self.recorder
+        validation = recorder.validation if recorder and status is RunStatus.FINISHED else None
+        losses = [row["train_loss"] for row in recorder.history.rows[-LAST_STEPS:]] if recorder else []
+        return RunRecord(
+            **_identity(spec, self.tracker.run_id),
+            **_sizes(parameters, flops),
+            tokens=spec.tokens,
+            compute=flops.total * spec.tokens,
+            data_passes=spec.tokens / len(self.data.train),
+            val_loss=validation.mean if validation else None,
+            val_loss_se=validation.standard_error if validation else None,
+            val_tokens=self.windows_NT.shape[0] * (self.windows_NT.shape[1] - 1),
+            val_bits_per_byte=validation.mean / math.log(2) / self.data.val_bytes_per_token
+            if validation
+            else None,
+            train_loss=statistics.fmean(losses) if losses else None,
+            status=status,
+            failed_at_step=failed_at,
+            attempts=self.attempts,
+            wall_seconds=round(recorder.seconds(), 3) if recorder else 0.0,
+            tokens_per_second=self._throughput(),
+            peak_memory_bytes=peak_memory_bytes(self.device),
+            device=device_kind(self.device),
+            precision=spec.train.precision,
+            threads=self.settings.threads,
+            compile=self.settings.compile,
+            torch_version=torch.__version__,
+            git_sha=git_sha(),
+            started_at=self.started_at,
+        )
+
+    def _throughput(self) -> float | None:
+        seconds = self.recorder.step_seconds[3:] if self.recorder else []
+        return round(self.spec.train.batch_tokens / statistics.median(seconds), 1) if seconds else None
+
+    def _has_rows(self) -> bool:
+        return self.recorder is not None and bool(self.recorder.history.rows)
+
+    def _note(self, text: str) -> None:
+        with open(self.run_dir / LOG_FILE, "a", encoding="utf-8") as log:
+            log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text.rstrip()}\n")
+
+
+def _device(settings: Settings) -> torch.device:
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device cuda: no CUDA device is visible here; use --device cpu")
+    wanted = settings.device
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+
+
+def _count_attempt(run_dir: Path) -> tuple[int, str]:
+    """Attempts including this one, and the start of the first."""
+    path = run_dir / ATTEMPTS_FILE
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    state: dict[str, Any] = (
+        json.loads(path.read_text()) if path.exists() else {"attempts": 0, "started_at": now}
+    )
+    state["attempts"] += 1
+    write_json(path, state)
+    return state["attempts"], state["started_at"]
+
+
+def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:
+    train = spec.train
+    return {
+        "spec_id": spec.spec_id,
+        "run_id": run_id,
+        "parent_id": "",
+        "stream": spec.stream.name,
+        "variant": spec.stream.variant,
+        "stream_options": json.dumps(spec.stream.options, sort_keys=True, separators=(",", ":")),
+        "dataset": spec.dataset,
+        "seed": spec.seed,
+        "data_seed": spec.data_seed,
+        "numerics": spec.numerics,
+        **spec.shape.model_dump(),
+        "budget": spec.budget,
+        "batch_tokens": train.batch_tokens,
+        "steps": spec.steps,
+        "lr": train.lr,
+        "warmup": train.warmup,
+        "schedule": train.schedule,
+        "weight_decay": train.weight_decay,
+        "recipe": train.recipe,
+    }
+
+
+def _sizes(parameters: ParameterCount, flops: FlopCount) -> dict[str, Any]:
+    return {
+        "params_embedding": parameters.embedding,
+        "params_decoder": parameters.decoder,
+        "params_stream": parameters.stream,
+        "params_head": parameters.head,
+        "flops_per_token_matmul": flops.matmul,
+        "flops_per_token_attention": flops.attention,
+        "flops_per_token_head": flops.head,
+        "flops_per_token_stream": flops.stream,
+    }
+
+
+class _Restore(lightning.Callback):
+    """Loads a checkpoint's state once model and optimiser are on their device."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        pl_module.model.load_state_dict(self.state["model"], strict=True)
+        trainer.optimizers[0].load_state_dict(self.state["optimizer"])
+        torch.set_rng_state(self.state["rng"])
+
+
+def _trainer(
+    spec: RunSpec, device: torch.device, run_dir: Path, recorder: Recorder, state: dict[str, Any] | None
+) -> lightning.Trainer:
+    """A trainer that only loops: steps, history and checkpoints are ours."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for message in (
+        ".*does not have many workers.*",
+        ".*GPU available but not used.*",
+        ".*isinstance.*LeafSpec.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    return lightning.Trainer(
+        accelerator=device.type,
+        devices=1,
+        precision={"fp32": "32-true", "bf16": "bf16-mixed"}[spec.train.precision],
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        default_root_dir=run_dir,
+        callbacks=[*([_Restore(state)] if state else []), recorder],
+    )

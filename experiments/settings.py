@@ -1,0 +1,31 @@
+"""Operational settings: how and where a run is executed. Recorded, never hashed."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """Nothing here may change a result beyond floating-point order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs: Path = Path("runs")
+    data: Path = Path("data")
+    grid: str = ""
+    """Name of the grid that asked for the run: a tag in MLflow."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = Field(default=1, ge=1)
+    """CPU threads of the process."""
+    micro_sequences: int | None = Field(default=None, ge=1)
+    """Sequences of one forward pass; None: the whole batch."""
+    compile: bool = False
+    evaluations: int = Field(default=4, ge=1)
+    """Validation points of a run, the last at its end."""
+    checkpoint_seconds: float = Field(default=30.0, ge=0)
+    """Least time between two checkpoints."""
+    checkpoint_steps: int | None = Field(default=None, ge=1)
+    """Checkpoint at every multiple of this step instead."""
+    tracking: bool = True
+    """Mirror the run to MLflow."""

@@ -1,0 +1,67 @@
+"""``python -m sweeps {list,plan,run,status,sync} GRID``: many runs, planned, executed, counted.
+
+GRID is a registered grid or the path of a Python file that registers one.
+Exit codes: 0 done, 1 some cells failed, 2 wrong usage or input, 130 interrupted.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from attnres.errors import UserError, one_line
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m sweeps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the registered grids")
+    for name, text in (
+        ("plan", "what would be trained, what is done, what it costs"),
+        ("run", "train what is missing, then measure the arms' throughput side by side"),
+        ("status", "how many cells are finished, failed, running, missing"),
+        ("sync", "rebuild the MLflow store's runs from the run directories"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("grid", help="name of a grid, or a .py file that registers one")
+        command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the run directories")
+        command.add_argument("--results", type=Path, default=Path("results"), help="folder of the studies")
+        command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cells side by side")
+        if name == "run":
+            command.add_argument("--data", type=Path, default=Path("data"), help="folder of the token files")
+            command.add_argument("--launcher", default="local", help="where cells are executed")
+            command.add_argument("--threads", type=int, default=1, help="CPU threads of a cell")
+            command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+            command.add_argument("--no-tracking", action="store_true", help="do not mirror to MLflow")
+            failure = command.add_mutually_exclusive_group()
+            failure.add_argument(
+                "--keep-going", action="store_true", help="go on after a failed cell (default)"
+            )
+            failure.add_argument("--fail-fast", action="store_true", help="start no cell after a failed one")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; errors for people are one line on stderr."""
+    options = parser().parse_args(arguments)
+    try:
+        from sweeps import commands  # torch takes seconds to import: after the command line is checked
+
+        if getattr(options, "jobs", 1) < 1:
+            raise UserError(f"--jobs {options.jobs}: must be at least 1")
+        return commands.COMMANDS[options.command](options)
+    except (UserError, ValidationError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

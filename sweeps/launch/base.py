@@ -1,0 +1,63 @@
+"""A launcher executes cells and says what happens to them as it happens."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from attnres.registry import Registry
+from experiments.settings import Settings
+from sweeps.grid import Cell
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a sweep at one moment, for whoever shows it."""
+
+    done: int
+    failed: int
+    total: int
+    running: tuple["Running", ...]
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Running:
+    """A cell at work."""
+
+    cell: Cell
+    step: int
+    loss: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A cell that ended, the moment it ended."""
+
+    cell: Cell
+    status: str
+    message: str
+
+
+Show = Callable[[Progress | Ended], None]
+
+
+class Launcher(ABC):
+    """Abstract launcher. Implementations must leave nothing running when `launch` returns."""
+
+    @abstractmethod
+    def launch(
+        self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show
+    ) -> bool:
+        """Execute ``cells``; True unless the sweep was interrupted.
+
+        Args:
+            cells: cells still to train, in the order of the grid.
+            settings: operational settings of every cell.
+            jobs: cells side by side.
+            fail_fast: stop starting cells after the first that fails.
+            show: told of progress (at least every few seconds) and of every cell that ends.
+        """
+
+
+LAUNCHERS: Registry[type[Launcher]] = Registry("launcher", "sweeps.launch")

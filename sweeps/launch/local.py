@@ -1,0 +1,178 @@
+"""Cells side by side on this machine: one process a cell, longest first."""
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from attnres.files import write_json
+from experiments.cell import execute
+from experiments.history import last_row
+from experiments.record import read_record
+from experiments.run import LOG_FILE, prepare_folder
+from experiments.settings import Settings
+from sweeps.grid import Cell
+from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Progress, Running, Show
+from sweeps.plan import is_running
+
+POLL_SECONDS = 0.2
+SHOW_SECONDS = 2.0
+GRACE_SECONDS = 60.0
+"""How long a stopped cell may take to write its checkpoint before it is killed."""
+PRELOADED = ["experiments.run", "mlflow"]
+"""Imported once by the server that cells fork from: seven seconds of imports per cell saved."""
+
+
+@LAUNCHERS.register("local")
+class LocalPool(Launcher):
+    """A pool of ``jobs`` processes; cells of another launcher are waited for, never started twice."""
+
+    def launch(
+        self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show
+    ) -> bool:
+        """Execute ``cells``, the most expensive first."""
+        pool = _Pool(cells, settings, show)
+        with _stop_on_signals(pool):
+            return pool.execute(jobs, fail_fast)
+
+
+class _Pool:
+    def __init__(self, cells: Sequence[Cell], settings: Settings, show: Show) -> None:
+        self.waiting = sorted(cells, key=lambda cell: -cell.compute)
+        self.settings, self.show = settings, show
+        self.total = len(cells)
+        self.running: dict[str, tuple[Cell, BaseProcess, float]] = {}
+        self.failed = 0
+        self.done_compute = 0.0
+        self.stop_requested = False
+        self.stopped = False
+        self.context: Any = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(PRELOADED)
+        self.started = time.monotonic()
+        self.resumed_compute = sum(self._progress(cell) * cell.compute for cell in cells)
+
+    def execute(self, jobs: int, fail_fast: bool) -> bool:
+        shown = 0.0
+        while self.running or (self.waiting and not self.stopped):
+            while not self.stopped and len(self.running) < jobs and (cell := self._next()) is not None:
+                self._start(cell)
+            if self.stop_requested and not self.stopped:
+                self._stop()
+            self._collect(fail_fast)
+            if time.monotonic() - shown >= SHOW_SECONDS:
+                shown = time.monotonic()
+                self.show(self.progress())
+            time.sleep(POLL_SECONDS)
+            if self.waiting and not self.running and self._all_elsewhere():
+                self._give_up_waiting()
+        return not self.stopped or not self.waiting
+
+    def _next(self) -> Cell | None:
+        """The longest waiting cell that no other process works on."""
+        for index, cell in enumerate(self.waiting):
+            if not is_running(self._run_dir(cell)):
+                return self.waiting.pop(index)
+        return None
+
+    def _all_elsewhere(self) -> bool:
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and not self.stop_requested:
+            if any(not is_running(self._run_dir(cell)) for cell in self.waiting):
+                return False
+            time.sleep(POLL_SECONDS)
+        return not self.stop_requested
+
+    def _give_up_waiting(self) -> None:
+        for cell in self.waiting:
+            self.show(
+                Ended(cell, "running elsewhere", "already running in another process; not started again")
+            )
+        self.waiting = []
+
+    def _start(self, cell: Cell) -> None:
+        run_dir = prepare_folder(cell.spec, self.settings)
+        settings_path = run_dir / "settings.json"
+        write_json(settings_path, self.settings.model_dump(mode="json"))
+        process = self.context.Process(target=execute, args=(str(run_dir),), name=cell.label)
+        process.start()
+        self.running[cell.spec.spec_id] = (cell, process, time.monotonic())
+
+    def _collect(self, fail_fast: bool) -> None:
+        for spec_id, (cell, process, _) in list(self.running.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            del self.running[spec_id]
+            ended = self._ended(cell, process.exitcode)
+            if ended.status != "finished":
+                self.failed += not self.stopped
+                self.waiting = [] if fail_fast else self.waiting
+            self.done_compute += cell.compute
+            self.show(ended)
+
+    def _ended(self, cell: Cell, exit_code: int | None) -> Ended:
+        run_dir = self._run_dir(cell)
+        record = read_record(run_dir)
+        if record is not None and record.val_loss is not None:
+            return Ended(
+                cell, record.status.value, f"val_loss {record.val_loss:.4f}, {record.wall_seconds:.0f} s"
+            )
+        status = record.status.value if record is not None else ("interrupted" if self.stopped else "failed")
+        reason = f"exit code {exit_code}" if record is None else f"at step {record.failed_at_step}"
+        return Ended(cell, status, f"{reason}; see {run_dir / LOG_FILE}")
+
+    def _stop(self) -> None:
+        """Ask every cell to checkpoint and end; kill what does not within the grace time."""
+        self.stopped = True
+        for _, process, _ in self.running.values():
+            process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for _, process, _ in self.running.values():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+
+    def progress(self) -> Progress:
+        """What is done, what runs, and the time left at the speed so far."""
+        running, part = [], 0.0
+        for cell, _, _ in self.running.values():
+            row = last_row(self._run_dir(cell))
+            step = row["step"] if row else 0
+            seconds = row["seconds"] if row else 0.0
+            speed = row["tokens"] / seconds if row and seconds > 0 else None
+            running.append(Running(cell, step, row["train_loss"] if row else None, speed))
+            part += cell.compute * step / cell.spec.steps
+        elapsed = time.monotonic() - self.started
+        trained = self.done_compute + part - self.resumed_compute
+        left = sum(cell.compute for cell, _, _ in self.running.values()) - part
+        left += sum(cell.compute for cell in self.waiting)
+        done = self.total - len(self.running) - len(self.waiting)
+        seconds_left = left * elapsed / trained if trained > 0 and elapsed > 5 else None
+        return Progress(done, self.failed, self.total, tuple(running), seconds_left)
+
+    def _progress(self, cell: Cell) -> float:
+        row = last_row(self._run_dir(cell))
+        return row["step"] / cell.spec.steps if row else 0.0
+
+    def _run_dir(self, cell: Cell) -> Path:
+        return self.settings.runs / cell.spec.spec_id
+
+
+@contextmanager
+def _stop_on_signals(pool: _Pool) -> Iterator[None]:
+    """SIGINT and SIGTERM stop the pool at its next look; the previous handlers come back afterwards."""
+
+    def receive(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        pool.stop_requested = True
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

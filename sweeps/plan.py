@@ -1,0 +1,145 @@
+"""The dry run: what a grid would train, what is done, what it would cost; and plan.json."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from attnres.accounting import flops_per_token
+from attnres.files import write_json
+from experiments.record import RunRecord, RunStatus, read_record
+from experiments.run import LOCK_FILE
+from experiments.spec import NUMERICS
+from sweeps.grid import Cell, Grid
+
+PLAN_SCHEMA_VERSION = 1
+FALLBACK_FLOPS_PER_SECOND = 2e10
+"""Guess for one CPU thread and a small model, where no run of the machine tells better."""
+
+
+class CellState(StrEnum):
+    """What the record (or its absence) says about a planned cell."""
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    RUNNING = "running"
+    STARTED = "started"
+    """Has a folder but no record and no process: killed; the next sweep continues it."""
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with its state and its expected cost."""
+
+    cell: Cell
+    state: CellState
+    record: RunRecord | None
+    seconds: float
+    """Expected or measured training time."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to train: a diverged run would only diverge again."""
+        return self.state in (CellState.FINISHED, CellState.DIVERGED)
+
+
+def state_of(run_dir: Path) -> tuple[CellState, RunRecord | None]:
+    """State of the run in ``run_dir``: its lock decides whether it runs, its record whether it is done."""
+    if not run_dir.exists():
+        return CellState.MISSING, None
+    if is_running(run_dir):
+        return CellState.RUNNING, None
+    record = read_record(run_dir)
+    if record is None:
+        return CellState.STARTED, None
+    return CellState(record.status.value), record
+
+
+def is_running(run_dir: Path) -> bool:
+    """Whether a process holds the run's lock (it is freed when that process dies, however it dies)."""
+    path = run_dir / LOCK_FILE
+    if not path.exists():
+        return False
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+def make_plan(grid: Grid, runs: Path) -> list[PlannedCell]:
+    """Every cell with its state; expected times from the runs that this machine has finished."""
+    states = [(cell, *state_of(runs / cell.spec.spec_id)) for cell in grid.cells]
+    speeds = _speeds([record for _, _, record in states if record is not None])
+    return [
+        PlannedCell(
+            cell,
+            state,
+            record,
+            record.wall_seconds
+            if record is not None and record.status is RunStatus.FINISHED
+            else cell.compute / speeds.get(cell.size, speeds["any"]),
+        )
+        for cell, state, record in states
+    ]
+
+
+def _speeds(records: list[RunRecord]) -> dict[str, float]:
+    """FLOP/s reached, by size; ``any`` is the mean, or the fallback."""
+    speeds: dict[str, list[float]] = {}
+    for record in records:
+        if record.status is RunStatus.FINISHED and record.wall_seconds > 0:
+            speeds.setdefault(f"d{record.depth}w{record.width}", []).append(
+                record.compute / record.wall_seconds
+            )
+    means = {size: sum(values) / len(values) for size, values in speeds.items()}
+    means["any"] = sum(means.values()) / len(means) if means else FALLBACK_FLOPS_PER_SECOND
+    return means
+
+
+def write_plan(grid: Grid, study: Path) -> None:
+    """Write ``study``/plan.json: the cells that analysis counts against."""
+    study.mkdir(parents=True, exist_ok=True)
+    write_json(study / "plan.json", plan_document(grid))
+
+
+def plan_document(grid: Grid) -> dict[str, Any]:
+    """The plan as plain data: no state, no time, the same bytes for the same grid."""
+    return {
+        "schema_version": PLAN_SCHEMA_VERSION,
+        "grid": grid.name,
+        "study": grid.name,
+        "description": grid.description,
+        "baseline": grid.baseline,
+        "arms": [arm.variant for arm in grid.arms],
+        "numerics": NUMERICS,
+        "cells": [_cell_document(cell) for cell in grid.cells],
+    }
+
+
+def _cell_document(cell: Cell) -> dict[str, Any]:
+    spec = cell.spec
+    flops = flops_per_token(spec.shape, spec.stream)
+    return {
+        "spec_id": spec.spec_id,
+        "pair_id": spec.pair_id,
+        "variant": spec.stream.variant,
+        "stream": spec.stream.name,
+        "stream_options": json.dumps(spec.stream.options, sort_keys=True, separators=(",", ":")),
+        "size": cell.size,
+        "params": cell.params,
+        "budget": spec.budget,
+        "compute": flops.total * spec.tokens,
+        "tokens": spec.tokens,
+        "seed": spec.seed,
+        "lr": spec.train.lr,
+        "role": cell.role,
+    }

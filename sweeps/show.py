@@ -1,0 +1,116 @@
+"""What a person sees: the plan as a table, a sweep as it goes."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.launch.base import Ended, Progress
+from sweeps.plan import CellState, PlannedCell
+
+LINE_SECONDS = 10.0
+"""Time between two progress lines."""
+
+
+def duration(seconds: float | None) -> str:
+    """``8 s``, ``4 min 10 s``, ``2 h 5 min``."""
+    if seconds is None:
+        return "?"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def quantity(value: float) -> str:
+    """Three digits and a prefix: ``1.25M``."""
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+class ProgressLines:
+    """Plain lines, readable in a terminal, a log and CI alike: cells that end, and where all stands."""
+
+    def __init__(self, planned: int, done_before: int) -> None:
+        self.planned, self.done_before = planned, done_before
+        self._last = time.monotonic()
+
+    def __call__(self, event: Progress | Ended) -> None:
+        """Print ``event``; progress at most every `LINE_SECONDS`."""
+        if isinstance(event, Ended):
+            stream = sys.stdout if event.status == "finished" else sys.stderr
+            print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif time.monotonic() - self._last >= LINE_SECONDS:
+            self._last = time.monotonic()
+            print(self._line(event), flush=True)
+
+    def _line(self, progress: Progress) -> str:
+        done = self.done_before + progress.done
+        head = f"[{done}/{self.planned} cells"
+        head += f", failed: {progress.failed}" if progress.failed else ""
+        head += f", {duration(progress.seconds_left)} left]"
+        cells = []
+        for running in progress.running:
+            spec = running.cell.spec
+            text = f"{spec.stream.name} {running.cell.size} step {running.step}/{spec.steps}"
+            if running.loss is not None:
+                text += f" loss {running.loss:.3f}"
+            if running.tokens_per_second:
+                text += f" {quantity(running.tokens_per_second)}tok/s"
+            cells.append(text)
+        return f"{head} {' | '.join(cells)}"
+
+
+def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
+    """One row a cell, then the totals."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (
+        ("state", "left"),
+        ("arm", "left"),
+        ("size", "left"),
+        ("seed", "right"),
+        ("params", "right"),
+        ("tokens", "right"),
+        ("steps", "right"),
+        ("lr", "right"),
+        ("FLOPs", "right"),
+        ("time", "right"),
+        ("run", "left"),
+    ):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for planned in plan:
+        spec = planned.cell.spec
+        table.add_row(
+            planned.state.value,
+            spec.stream.variant,
+            planned.cell.size,
+            str(spec.seed),
+            quantity(planned.cell.params),
+            quantity(spec.tokens),
+            str(spec.steps),
+            f"{spec.train.lr:g}",
+            f"{planned.cell.compute:.2e}",
+            duration(planned.seconds),
+            spec.spec_id,
+        )
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    left = [planned for planned in plan if not planned.done]
+    seconds = sum(planned.seconds for planned in left) / jobs
+    print(
+        f"{summary(plan)}; {sum(planned.cell.compute for planned in plan):.2e} FLOPs in all; "
+        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side"
+    )
+
+
+def summary(plan: Sequence[PlannedCell]) -> str:
+    """``21 cells: 15 finished, 6 missing``."""
+    counts = Counter(planned.state for planned in plan)
+    parts = [f"{counts[state]} {state.value}" for state in CellState if counts[state]]
+    return f"{len(plan)} cells: {', '.join(parts)}"

@@ -1,0 +1,76 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from attnres.stream_spec import StreamSpec
+from experiments.spec import RunSpec
+
+
+def test_json_round_trip_is_byte_for_byte(spec_of):
+    spec = spec_of(stream=StreamSpec(name="block_attnres", options={"num_blocks": 2}))
+    text = spec.canonical_json()
+    assert RunSpec.model_validate_json(text).canonical_json() == text
+
+
+def test_spec_id_is_the_same_in_another_process_and_does_not_depend_on_key_order(spec_of):
+    spec = spec_of()
+    shuffled = dict(reversed(list(json.loads(spec.canonical_json()).items())))
+    assert RunSpec.model_validate(shuffled).spec_id == spec.spec_id
+    code = "import sys; from experiments.spec import RunSpec; print(RunSpec.model_validate_json(sys.argv[1]).spec_id)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(shuffled)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == spec.spec_id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"lr": 0.011}, {"seed": 1}, {"data_seed": 1}, {"tokens": 25 * 512}, {"width": 18, "num_heads": 1},
+     {"precision": "bf16"}, {"weight_decay": 0.0}, {"numerics": 2}, {"stream": StreamSpec(name="full_attnres")}],
+)  # fmt: skip
+def test_whatever_can_change_a_result_changes_the_identity(spec_of, change):
+    assert spec_of(**change).spec_id != spec_of().spec_id
+
+
+def test_defaults_written_out_are_the_same_variant():
+    bare = StreamSpec(name="block_attnres", options={"num_blocks": 2})
+    assert StreamSpec(name="block_attnres", options=bare.options) == bare
+    assert bare.variant == "block_attnres[num_blocks=2]"
+    assert StreamSpec(name="additive").variant == "additive"
+
+
+def test_arms_of_a_pair_share_their_pair_id_and_differ_in_the_stream_alone(spec_of):
+    baseline = spec_of()
+    variant = baseline.model_copy(update={"stream": StreamSpec(name="full_attnres")})
+    assert variant.pair_id == baseline.pair_id == baseline.spec_id
+    left, right = baseline.model_dump(), variant.model_dump()
+    assert {key for key in left if left[key] != right[key]} == {"stream"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"tokens": 1000}, "whole number of batches"), ({"batch_tokens": 500}, "multiple of seq_len"),
+     ({"warmup": 24}, "warmup of 24 steps"), ({"num_heads": 3}, "num_heads 3"), ({"width": 15, "num_heads": 3}, "odd"),
+     ({"lr": float("nan")}, "lr"), ({"budget": float("inf")}, "budget")],
+)  # fmt: skip
+def test_impossible_specs_are_refused_by_name(spec_of, change, named):
+    with pytest.raises(ValidationError, match=named):
+        spec_of(**change)
+
+
+def test_unknown_stream_lists_the_known_ones():
+    with pytest.raises(ValidationError, match="unknown stream 'atnres'.*additive.*block_attnres.*full_attnres"):
+        StreamSpec(name="atnres")
+
+
+def test_unknown_stream_option_is_named():
+    with pytest.raises(ValidationError, match="num_block\n"):
+        StreamSpec(name="block_attnres", options={"num_block": 4})
+
+
+def test_operational_settings_are_not_part_of_a_spec(spec_of):
+    with pytest.raises(ValidationError, match="threads"):
+        RunSpec.model_validate({**spec_of().model_dump(), "threads": 4})
