@@ -7,8 +7,13 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnres.errors import UserError
+
+if TYPE_CHECKING:
+    from analysis.comparison import Answer
+    from analysis.study import Study
 
 DONE, INCOMPLETE, WRONG_INPUT, NOT_IDENTIFIABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -95,12 +100,12 @@ def _fits(options: argparse.Namespace) -> int:
 
 
 def _multipliers(options: argparse.Namespace) -> int:
-    from analysis.comparison import Question, answer, write_multipliers
+    from analysis.comparison import Question, answer
     from analysis.study import Study
 
     study = Study(options.study)
     if options.variant is None:
-        _print_headline(write_multipliers(study, options.allow))
+        _print_headline(_compare(study, options.allow))
         return DONE
     question = Question(options.variant, options.estimator, options.compute_axis, options.rate)
     row = answer(study, question, options.allow).row()
@@ -111,11 +116,21 @@ def _multipliers(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _print_headline(answers: Sequence[object]) -> None:
-    from analysis.comparison import HEADLINE, MATCHED, Answer
+def _compare(study: "Study", allow: Sequence[str]) -> "list[Answer]":
+    from analysis.comparison import write_multipliers
+    from analysis.notes import write_notes
+    from analysis.sensitivity import write_sensitivity
+
+    answers = write_multipliers(study, allow)
+    write_sensitivity(study, allow)
+    write_notes(study, answers)
+    return answers
+
+
+def _print_headline(answers: "Sequence[Answer]") -> None:
+    from analysis.comparison import HEADLINE, MATCHED
 
     for one in answers:
-        assert isinstance(one, Answer)
         question = one.question
         if (
             question.estimator == HEADLINE
@@ -144,17 +159,14 @@ def _figures(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from analysis.comparison import write_multipliers
     from analysis.figures import draw_all
     from analysis.fits import write_fits
     from analysis.report import write_report
-    from analysis.sensitivity import write_sensitivity
     from analysis.study import Study
 
     study = Study(options.study)
     write_fits(study)
-    answers = write_multipliers(study, options.allow)
-    write_sensitivity(study, options.allow)
+    answers = _compare(study, options.allow)
     _print_headline(answers)
     draw_all(study)
     write_report(study)

@@ -9,20 +9,22 @@ Written by ``analysis table``
 Written by ``analysis fits``
     fits/<form>--<arm>.json   one `FitResult` for each arm and form
     fits/counts.json          planned, finished, failed, ... by arm; excluded runs and their reasons; notes
-    fits/residuals.json       [{variant, form, spec_id, size, compute, loss, predicted, residual}]
-    fits/holdout.json         [{variant, form, size, budget, compute, measured, predicted, lo, hi, inside}]:
-                              the largest budget predicted from the others
-    fits/noise.json           seed sd by arm and pooled, sd of paired differences, correlation of the arms
+    fits/residuals.json       [{variant, form, spec_ids, size, compute, loss, predicted, residual}]
+    fits/holdout.json         [{variant, form, size, budget, compute, measured, predicted, lo, hi, inside,
+                              level, spec_ids, fitted_on, message}]: the largest budget from the others
+    fits/noise.json           {by_arm, pooled, pairs}: seed sd by arm and size, sd of paired differences
+    fits/rates.json           [{variant, size, budget, rates, losses, best, optimum, at_edge}]
     fits/checklist.json       [{item, value}]: what was fitted and how
 Written by ``analysis multipliers``
     multipliers.csv           `MULTIPLIER_COLUMNS`
-    fits/pairs.json           [{variant, size, budget, compute, n_seeds, loss_baseline, loss_variant,
-                              difference, compute_multiplier}]: what the headline averages, size by size
-    fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}];
-                              kind: irreducible (free, shared, fixed grid), leave_one_size_out,
-                              corrupted_cell, rounding
-    fits/comparison.json      [{variant, model, ...}] M0-M3 with named tests, their p and the preferred model
-    fits/error_budget.json    [{variant, source, sd_ln_m, how}]
+    fits/pairs.json           [{variant, size, budget, compute, compute_variant, n_seeds, loss_baseline,
+                              loss_variant, difference, compute_multiplier}]: what the headline averages
+    fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}]; kind: irreducible
+                              (free in each arm, shared, fixed: E, disagreement), leave_one_size_out,
+                              leave_largest_budget_out, corrupted_cell, rounding
+    fits/comparison.json      [{variant, model, meaning, parameters, rss, aicc, test, p, preferred, status}]
+    fits/error_budget.json    [{variant, source, sd_ln_m, in_interval, how}]
+    fits/notes.json           [{variant, note}]: what a reader must know beside the numbers
 Written by ``analysis figures`` and ``analysis report``
     figures/*.{svg,pdf,png}   report.html, report.md
 

@@ -50,6 +50,8 @@ class PairSlope:
     irreducible: Floats
     profiled: Flags
     """Whether E is a parameter (else it is held)."""
+    excess: Floats
+    """S x K: the arms' mean loss above E on the curve, nats."""
     residual_sd: Floats
     """Scatter of the arms' mean loss about the curve, nats."""
 
@@ -134,6 +136,7 @@ def _held(
         exponent=exponent_S,
         irreducible=ones * irreducible,
         profiled=np.zeros(len(x_SK), bool),
+        excess=excess_S[:, None] * np.exp(-exponent_S[:, None] * z_SK),
         residual_sd=np.sqrt(residual_S * num_rungs) * excess_S,
     )
 
@@ -186,6 +189,7 @@ def _profiled(
         exponent=curve.exponent,
         irreducible=curve.irreducible,
         profiled=curve.inside,
+        excess=excess_SK,
         residual_sd=np.sqrt(curve.rss / seeds_SK.mean(-1) / curve.residual_dof),
     )
 
@@ -209,14 +213,7 @@ def pair_slope(arms: PairedArms, level: float) -> Estimate:
 def pair_slope_at(arms: PairedArms, level: float, irreducible: float | None) -> Estimate:
     """`pair_slope` with E held at ``irreducible`` nats (None: profiled)."""
     check_arms(arms)
-    result = estimate_pair_slope(
-        np.log(arms.compute_baseline)[None],
-        np.log(arms.compute_variant)[None],
-        arms.loss_baseline[None],
-        arms.loss_variant[None],
-        arms.num_seeds[None],
-        irreducible,
-    )
+    result = estimate_pair_slope(*inputs_of(arms), irreducible)
     ln_m, variance = float(result.ln_m[0]), float(result.variance[0])
     exponent, base = float(result.exponent[0]), float(result.irreducible[0])
     if exponent < MIN_EXPONENT:
@@ -260,6 +257,17 @@ def pair_slope_at(arms: PairedArms, level: float, irreducible: float | None) -> 
 
 MIN_PAIR_VARIANCE = 1e-20
 """Squared standard error of ln m below which the differences are made up: rounding alone gives 1e-24."""
+
+
+def inputs_of(arms: PairedArms) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """One study as the arrays of `estimate_pair_slope`."""
+    return (
+        np.log(arms.compute_baseline)[None],
+        np.log(arms.compute_variant)[None],
+        arms.loss_baseline[None],
+        arms.loss_variant[None],
+        arms.num_seeds[None],
+    )
 
 
 def _rule(irreducible: float | None, base: float, free: bool) -> str:

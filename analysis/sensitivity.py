@@ -1,0 +1,235 @@
+"""How the headline moves when something else is assumed, left out, corrupted or rounded."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from analysis.arm_points import points_of
+from analysis.comparison import HEADLINE, MATCHED, Question, find_arms
+from analysis.compute_axes import COMPUTE_AXES, EXACT, WALL
+from analysis.error_budget import error_budget
+from analysis.fits import fit_arm
+from analysis.forms.base import form_named
+from analysis.model_comparison import compare_models
+from analysis.multipliers.base import LEVEL, Estimate, PairedArms, RefusalError
+from analysis.multipliers.pair_slope import estimate_pair_slope, inputs_of, pair_slope, pair_slope_at
+from analysis.rates import best_rates
+from analysis.study import Study
+
+IRREDUCIBLE_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
+"""Fixed values of E tried, as shares of the lowest loss of the pair."""
+
+CORRUPTION = 0.01
+"""Relative error planted in one loss at a time; a diverging or mislabelled run is off by more."""
+
+DECIMALS = (3, 2)
+"""Roundings tried: papers print three decimals."""
+
+
+def write_sensitivity(study: Study, allow: Collection[str] = ()) -> None:
+    """Write fits/pairs, sensitivity, comparison and error_budget of every arm."""
+    pairs: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    models: list[dict[str, Any]] = []
+    budget: list[dict[str, Any]] = []
+    rates = [rate.as_dict() for rate in best_rates(study.cells)]
+    for variant in study.plan.arms:
+        if variant == study.plan.baseline:
+            continue
+        try:
+            arms = find_arms(study, Question(variant, HEADLINE, EXACT, MATCHED), allow)
+        except RefusalError as refusal:
+            rows.append(_refused(variant, "headline", "", refusal))
+            models.append({"variant": variant, "model": None, "status": f"refused: {refusal}"})
+            continue
+        pairs += _pairs(arms)
+        found = [*_irreducible(study, arms), *_variations(arms)]
+        rows += found
+        models += compare_models(arms)
+        budget += error_budget(arms, found, _by_axis(study, variant, allow), rates)
+    study.write_fits("pairs", pairs)
+    study.write_fits("sensitivity", rows)
+    study.write_fits("comparison", models)
+    study.write_fits("error_budget", budget)
+
+
+def _pairs(arms: PairedArms) -> Iterator[dict[str, Any]]:
+    values: list[float | None] = [None] * len(arms.sizes)
+    if arms.num_sizes >= 3:
+        rungs = estimate_pair_slope(*inputs_of(arms)).rung_ln_m[0]
+        values = [float(np.exp(v)) if np.isfinite(v) and abs(v) < 700 else None for v in rungs]
+    for i, size in enumerate(arms.sizes):
+        yield {
+            "variant": arms.variant,
+            "size": size,
+            "budget": float(arms.budget[i]),
+            "compute": float(arms.compute_baseline[i]),
+            "compute_variant": float(arms.compute_variant[i]),
+            "n_seeds": int(arms.num_seeds[i]),
+            "loss_baseline": float(arms.loss_baseline[i]),
+            "loss_variant": float(arms.loss_variant[i]),
+            "difference": float(arms.loss_baseline[i] - arms.loss_variant[i]),
+            "compute_multiplier": values[i],
+        }
+
+
+def _irreducible(study: Study, arms: PairedArms) -> Iterator[dict[str, Any]]:
+    """E free in each arm, shared (profiled), and fixed over a grid; a note where they disagree."""
+    shared = _row(arms, "irreducible", "shared", partial(pair_slope, arms, LEVEL))
+    lowest = float(min(arms.loss_baseline.min(), arms.loss_variant.min()))
+    fixed = [
+        _row(arms, "irreducible", f"fixed: {value:.4g}", partial(pair_slope_at, arms, LEVEL, value))
+        for value in (share * lowest for share in IRREDUCIBLE_SHARES)
+    ]
+    free = _free(study, arms)
+    yield from (free, shared, *fixed)
+    answered = [row for row in (free, shared, fixed[0]) if row["compute_multiplier"] is not None]
+    intervals = [row for row in answered if row["lo"] is not None]
+    apart = intervals and max(row["lo"] for row in intervals) > min(row["hi"] for row in intervals)
+    outside = [
+        row["value"]
+        for row in answered
+        if shared["lo"] is not None and not shared["lo"] <= row["compute_multiplier"] <= shared["hi"]
+    ]
+    if apart or outside:
+        yield {
+            "variant": arms.variant,
+            "kind": "irreducible",
+            "value": "disagreement",
+            "compute_multiplier": None,
+            "lo": None,
+            "hi": None,
+            "status": "the rules for E disagree beyond the headline's interval: "
+            + ", ".join(f"{row['value']} {row['compute_multiplier']:.3f}" for row in answered),
+        }
+
+
+def _free(study: Study, arms: PairedArms) -> dict[str, Any]:
+    """m at the geometric middle of the budgets from one saturating law an arm, each with its own E."""
+    row = {
+        "variant": arms.variant,
+        "kind": "irreducible",
+        "value": "free in each arm",
+        "compute_multiplier": None,
+    }
+    row |= {"lo": None, "hi": None}
+    form = form_named("saturating")
+    base, other = (fit_arm(form, points_of(study.cells, name)) for name in (arms.baseline, arms.variant))
+    for result in (base, other):
+        if not result.usable:
+            return row | {"status": f"refused: {result.group}: {result.message}"}
+    middle = math.exp(float(np.log(arms.compute_variant).mean()))
+    loss = float(form.predict(other.parameters, {"compute": middle}))
+    p = base.parameters
+    if loss <= p["E"]:
+        return row | {
+            "status": f"refused: the variant's loss {loss:.4g} is below the baseline's E {p['E']:.4g}"
+        }
+    needed = (p["A"] / (loss - p["E"])) ** (1 / p["alpha"])
+    return row | {"compute_multiplier": needed / middle, "status": "converged"}
+
+
+def _variations(arms: PairedArms) -> Iterator[dict[str, Any]]:
+    for size in dict.fromkeys(arms.sizes):
+        rest = _subset(arms, np.array([other != size for other in arms.sizes]))
+        yield _row(arms, "leave_one_size_out", size, partial(pair_slope, rest, LEVEL))
+    rest = _subset(arms, arms.budget < arms.budget.max())
+    largest = f"{arms.budget.max():.4g}"
+    yield _row(arms, "leave_largest_budget_out", largest, partial(pair_slope, rest, LEVEL))
+    yield _worst_corruption(arms)
+    for decimals in DECIMALS:
+        rounded = partial(pair_slope, _rounded(arms, decimals), LEVEL)
+        yield _row(arms, "rounding", f"{decimals} decimals", rounded)
+
+
+def _worst_corruption(arms: PairedArms) -> dict[str, Any]:
+    """The largest move of m when one loss of one arm is off by `CORRUPTION`."""
+    rows = []
+    for i, size in enumerate(arms.sizes):
+        for sign in (1, -1):
+            factor = np.ones(len(arms.sizes))
+            factor[i] += sign * CORRUPTION
+            spoilt = dataclasses.replace(arms, loss_variant=arms.loss_variant * factor)
+            name = f"{size} {sign * CORRUPTION:+.0%}"
+            rows.append(_row(arms, "corrupted_cell", name, partial(pair_slope, spoilt, LEVEL)))
+    answered = [row for row in rows if row["compute_multiplier"] is not None]
+    if not answered:
+        return rows[0]
+    middle = float(np.median([row["compute_multiplier"] for row in answered]))
+    return max(answered, key=lambda row: abs(math.log(row["compute_multiplier"] / middle)))
+
+
+def _by_axis(study: Study, variant: str, allow: Collection[str]) -> dict[str, float]:
+    """Headline ln m on every axis that counts FLOPs."""
+    found = {}
+    for axis in COMPUTE_AXES:
+        if axis == WALL:
+            continue
+        try:
+            found[axis] = pair_slope(
+                find_arms(study, Question(variant, HEADLINE, axis, MATCHED), allow), LEVEL
+            ).ln_m
+        except RefusalError:
+            continue
+    return found
+
+
+def _subset(arms: PairedArms, keep: np.ndarray) -> PairedArms:
+    chosen = np.flatnonzero(keep)
+    renumber = {int(old): new for new, old in enumerate(chosen)}
+    pairs = np.isin(arms.pair_rung, chosen)
+    return dataclasses.replace(
+        arms,
+        sizes=tuple(arms.sizes[i] for i in chosen),
+        **{
+            name: getattr(arms, name)[chosen]
+            for name in (
+                *("budget", "params_baseline", "params_variant", "tokens", "compute_baseline"),
+                *("compute_variant", "loss_baseline", "loss_variant", "num_seeds"),
+            )
+        },
+        pair_rung=np.array([renumber[int(k)] for k in arms.pair_rung[pairs]], dtype=np.int64),
+        pair_seed=arms.pair_seed[pairs],
+        pair_loss_baseline=arms.pair_loss_baseline[pairs],
+        pair_loss_variant=arms.pair_loss_variant[pairs],
+    )
+
+
+def _rounded(arms: PairedArms, decimals: int) -> PairedArms:
+    return dataclasses.replace(
+        arms,
+        loss_baseline=np.round(arms.loss_baseline, decimals),
+        loss_variant=np.round(arms.loss_variant, decimals),
+    )
+
+
+def _row(arms: PairedArms, kind: str, value: str, estimate: Callable[[], Estimate]) -> dict[str, Any]:
+    try:
+        found = estimate()
+    except RefusalError as refusal:
+        return _refused(arms.variant, kind, value, refusal)
+    return {
+        "variant": arms.variant,
+        "kind": kind,
+        "value": value,
+        "compute_multiplier": found.compute_multiplier,
+        "lo": math.exp(found.lo),
+        "hi": math.exp(found.hi),
+        "status": found.status,
+    }
+
+
+def _refused(variant: str, kind: str, value: str, refusal: RefusalError) -> dict[str, Any]:
+    return {
+        "variant": variant,
+        "kind": kind,
+        "value": value,
+        "compute_multiplier": None,
+        "lo": None,
+        "hi": None,
+        "status": f"refused: {refusal}",
+    }
