@@ -14,6 +14,7 @@ from analysis.fit_input import checked
 from analysis.fit_result import BootstrapSummary, FitInputError, FitResult
 from analysis.forms.base import Array, Form
 from analysis.newton import minimise
+from analysis.residuals import LOG, Residual, residual_named
 from analysis.solve import fit, pose
 
 # Above this share of failed refits no interval is given: the survivors are a selection, not a sample.
@@ -73,7 +74,7 @@ def refit(
         raise FitInputError("weights hold a value that is negative or not finite")
     if not start.usable:
         raise FitInputError(f"cannot refit from a fit that is {start.status.value}: {start.message}")
-    problem, units, _ = pose(form, data, start.huber_delta, start.fixed)
+    problem, units, _ = pose(form, data, start.huber_delta, start.fixed, residual_named(start.residual))
     informed_B = _distinct_inputs(data.x, weights) > problem.free.sum()
     theta = np.full((len(weights), len(form.parameters)), np.nan)
     converged_B = np.zeros(len(weights), dtype=bool)
@@ -134,6 +135,7 @@ def fit_with_bootstrap(
     sigma: npt.ArrayLike | None = None,
     huber_delta: float | None = None,
     fixed: Mapping[str, float] | None = None,
+    residual: Residual = LOG,
     group: str = "",
     spec_ids: Sequence[str] = (),
 ) -> FitResult:
@@ -146,6 +148,7 @@ def fit_with_bootstrap(
         sigma=sigma,
         huber_delta=huber_delta,
         fixed=fixed,
+        residual=residual,
         group=group,
         spec_ids=spec_ids,
     )

@@ -23,6 +23,12 @@ class Data:
     sigma: Array
     sigma_known: bool
     spec_ids: tuple[str, ...]
+    variables: tuple[str, ...]
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """Variable -> values (N,)."""
+        return dict(zip(self.variables, self.x, strict=True))
 
 
 def checked(
@@ -67,6 +73,7 @@ def checked(
         arrays.get("sigma", ones),
         sigma is not None,
         ids,
+        form.variables,
     )
 
 

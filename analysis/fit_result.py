@@ -60,7 +60,7 @@ class FitResult(BaseModel):
         standard_errors: per parameter; None for fixed parameters and for those on a bound.
         covariance: rows and columns in the order of ``parameters``; zero where a parameter did not vary.
         objective: sum over points of weight x rho(residual), rho = r^2/2 (Huber: linear beyond delta),
-            residual = ln(loss) - ln(predicted), over sigma where one was given.
+            over sigma where one was given; residual: "log" (ln loss - ln predicted) or "linear".
         range: lowest and highest value per input variable, and "loss".
         diagnostics: solver's numbers: gradient (largest cosine between residual and derivative),
             condition (of the scaled Jacobian), starts, starts_at_best (share), iterations, residual_sd.
@@ -75,6 +75,7 @@ class FitResult(BaseModel):
     covariance: list[list[float]] | None
     fixed: dict[str, float] = {}
     huber_delta: float | None = None
+    residual: str = "log"
     bootstrap: BootstrapSummary | None = None
     objective: float | None
     n_points: int

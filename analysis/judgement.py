@@ -8,6 +8,7 @@ from analysis.fit_input import Data
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import Array, Form, Units
 from analysis.newton import Minima, Problem, evaluate, influence
+from analysis.residuals import Residual
 
 SAME_OBJECTIVE = 1e-6
 # Above, a parameter combination is determined by the rounding of the losses rather than by the losses.
@@ -26,6 +27,7 @@ class Draft:
     group: str
     fixed: dict[str, float]
     huber_delta: float | None
+    residual: Residual
 
     def without_answer(self, status: FitStatus, message: str) -> FitResult:
         """A result without parameters."""
@@ -53,8 +55,8 @@ class Draft:
         at_bound = problem.free & ((theta <= lower) | (theta >= upper))
         varying = problem.free & ~at_bound
         jacobian = self._weighted_jacobian(problem, theta)
-        reason = form.defect(parameters, self._inputs())
-        if reason := reason or self._undetermined(jacobian, varying, diagnostics):
+        reason = form.defect(parameters, self.data.inputs)
+        if reason := reason or self._undetermined(problem, jacobian, varying, diagnostics):
             return self._result(
                 parameters, {}, None, objective, FitStatus.NOT_IDENTIFIABLE, reason, diagnostics
             )
@@ -63,7 +65,7 @@ class Draft:
             name: float(np.sqrt(max(covariance[i, i], 0.0))) if varying[i] else None
             for i, name in enumerate(form.parameters)
         }
-        status, message = FitStatus.CONVERGED, form.concern(parameters, self._inputs(), self.data.loss)
+        status, message = FitStatus.CONVERGED, form.concern(parameters, self.data.inputs, self.data.loss)
         if at_bound.any():
             names = [
                 f"{n} = {parameters[n]:.4g}" for n, b in zip(form.parameters, at_bound, strict=True) if b
@@ -79,12 +81,10 @@ class Draft:
         at_best: np.ndarray = minima.objective <= best * (1 + SAME_OBJECTIVE) + rounding
         return at_best
 
-    def _inputs(self) -> dict[str, Array]:
-        return dict(zip(self.form.variables, self.data.x, strict=True))
-
     def _weighted_jacobian(self, problem: Problem, theta_P: Array) -> Array:
-        _, jacobian = problem.form.log_curve(theta_P[None], problem.z)
-        weighted: Array = jacobian[0] * np.sqrt(self.data.weights) * problem.precision
+        log_curve, jacobian = problem.form.log_curve(theta_P[None], problem.z)
+        steepness = problem.residual.slope(log_curve[0]) * problem.precision
+        weighted: Array = jacobian[0] * np.sqrt(self.data.weights) * steepness
         return weighted
 
     def _diagnostics(self, problem: Problem, minima: Minima) -> dict[str, float]:
@@ -92,8 +92,9 @@ class Draft:
         with np.errstate(all="ignore"):
             log_curve, _ = problem.form.log_curve(theta[None], problem.z)
             local = evaluate(problem, theta[None], self.data.weights[None])
-        residual = problem.log_loss - log_curve[0]
-        _, psi, _ = influence(residual * problem.precision, problem.delta)
+        standardised = problem.residual.of(problem.log_loss, log_curve[0]) * problem.precision
+        residual = standardised * self.data.sigma
+        _, psi, _ = influence(standardised, problem.delta)
         pull = np.sqrt(self.data.weights @ psi**2)
         jacobian = self._weighted_jacobian(problem, theta)
         lower, upper = problem.form.bounds()
@@ -112,9 +113,11 @@ class Draft:
             "dof": float(dof),
         }
 
-    def _undetermined(self, jacobian_PN: Array, varying: np.ndarray, diagnostics: dict[str, float]) -> str:
+    def _undetermined(
+        self, problem: Problem, jacobian_PN: Array, varying: np.ndarray, diagnostics: dict[str, float]
+    ) -> str:
         names = np.array(self.form.parameters)
-        length = np.linalg.norm(jacobian_PN, axis=1) / np.sqrt((self.data.weights / self.data.sigma**2).sum())
+        length = np.linalg.norm(jacobian_PN, axis=1) / np.sqrt(self.data.weights @ problem.precision**2)
         flat = varying & (length < SMALLEST_DERIVATIVE)
         if flat.any():
             return f"the fitted curve does not depend on {', '.join(names[flat])}"
@@ -142,7 +145,7 @@ class Draft:
         A known sigma is not trusted below the scatter: the variance is multiplied by max(1, chi^2 / dof).
         """
         log_curve, _ = problem.form.log_curve(theta_P[None], problem.z)
-        residual = (problem.log_loss - log_curve[0]) * problem.precision
+        residual = problem.residual.of(problem.log_loss, log_curve[0]) * problem.precision
         _, psi, slope = influence(residual, problem.delta)
         weights = self.data.weights
         num_points, num_varying = int((weights > 0).sum()), int(varying.sum())
@@ -173,7 +176,7 @@ class Draft:
         message: str,
         diagnostics: dict[str, float],
     ) -> FitResult:
-        ranges = {**self._inputs(), "loss": self.data.loss}
+        ranges = {**self.data.inputs, "loss": self.data.loss}
         return FitResult(
             form=self.form.name,
             group=self.group,
@@ -182,6 +185,7 @@ class Draft:
             covariance=None if covariance is None else covariance.tolist(),
             fixed=self.fixed,
             huber_delta=self.huber_delta,
+            residual=self.residual.name,
             objective=objective,
             n_points=len(self.data.loss),
             spec_ids=list(self.data.spec_ids),

@@ -5,6 +5,8 @@ delta (|u| - delta/2). It is the sum, never the mean, and every tolerance below 
 of the objective does not matter. Derivatives are analytic: J = d ln f, F = (second derivatives of f) / f,
 
     gradient = -sum w s psi J,     Hessian = sum w (s^2 psi' + s psi) J J^T - sum w s psi F,    s = 1/sigma.
+
+For the linear residual L - f, J becomes f J and the term s psi J J^T vanishes.
 """
 
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.forms.base import Array, Form
+from analysis.residuals import Residual
 
 # Rows of a batch worked on together: 128 x 240 points x 5 parameters stay in the second-level cache.
 CHUNK = 128
@@ -35,6 +38,7 @@ class Problem:
     precision: Array
     free: np.ndarray
     delta: float | None
+    residual: Residual
 
 
 @dataclass
@@ -94,12 +98,13 @@ def evaluate(problem: Problem, theta_SP: Array, weights_SN: Array) -> Local:
     """Objective, gradient, exact Hessian and damping scale at each row of ``theta_SP``."""
     log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
     s_N = problem.precision
-    residual_SN = (problem.log_loss - log_curve_SN) * s_N
+    residual_SN = problem.residual.of(problem.log_loss, log_curve_SN) * s_N
+    steepness_SN = problem.residual.slope(log_curve_SN) * s_N
     rho, psi, slope = influence(residual_SN, problem.delta)
-    pull_SN = weights_SN * psi * s_N
+    pull_SN = weights_SN * psi * steepness_SN
     transposed = jacobian_SPN.transpose(0, 2, 1)
     gradient = -np.matmul(jacobian_SPN, pull_SN[..., None])[..., 0]
-    outer_SN = weights_SN * slope * s_N**2 + pull_SN
+    outer_SN = weights_SN * slope * steepness_SN**2 + (1 - problem.residual.bend) * pull_SN
     hessian = np.matmul(jacobian_SPN * outer_SN[:, None], transposed)
     hessian -= problem.form.curvature(theta_SP, problem.z, jacobian_SPN, pull_SN)
     return Local(np.einsum("sn,sn->s", weights_SN, rho), gradient, hessian)
@@ -108,9 +113,9 @@ def evaluate(problem: Problem, theta_SP: Array, weights_SN: Array) -> Local:
 def reweighted_information(problem: Problem, theta_SP: Array, weights_SN: Array) -> Array:
     """sum w s^2 min(1, delta / |u|) J J^T (S, P, P): positive, unlike the Hessian; shapes the damping."""
     log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
-    majorant_SN = weights_SN * problem.precision**2
+    majorant_SN = weights_SN * (problem.precision * problem.residual.slope(log_curve_SN)) ** 2
     if problem.delta is not None:
-        residual_SN = np.abs(problem.log_loss - log_curve_SN) * problem.precision
+        residual_SN = np.abs(problem.residual.of(problem.log_loss, log_curve_SN)) * problem.precision
         majorant_SN = majorant_SN * (problem.delta / np.maximum(residual_SN, problem.delta))
     information: Array = np.matmul(jacobian_SPN * majorant_SN[:, None], jacobian_SPN.transpose(0, 2, 1))
     return information

@@ -11,6 +11,7 @@ from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import Array, Form, Units
 from analysis.judgement import Draft
 from analysis.newton import Minima, Problem, influence, minimise
+from analysis.residuals import LOG, Residual
 
 # Exponents of published laws lie between 0.03 and 1.2; the grid is wider on both sides.
 GRID_1D = np.geomspace(0.005, 3.0, 40)
@@ -28,6 +29,7 @@ def fit(
     sigma: npt.ArrayLike | None = None,
     huber_delta: float | None = None,
     fixed: Mapping[str, float] | None = None,
+    residual: Residual = LOG,
     group: str = "",
     spec_ids: Sequence[str] = (),
     exponent_starts: npt.ArrayLike | None = None,
@@ -39,7 +41,8 @@ def fit(
         weights: relative precision of the points (seeds averaged in each, say); their scale does not matter.
         sigma: standard deviation of ln loss per point. A larger sigma is a smaller say.
         huber_delta: residual (in sigma where given) beyond which rho is linear; None is least squares.
-        fixed: parameters held at a value. group, spec_ids: carried into the result.
+        fixed: parameters held at a value. residual: LOG, or LINEAR (loss - f) to redo published fits.
+        group, spec_ids: carried into the result.
         exponent_starts: (S, number of exponents) replaces the grid of starts.
 
     Returns:
@@ -51,20 +54,20 @@ def fit(
     fixed = dict(fixed or {})
     data = checked(form, x, loss, weights=weights, sigma=sigma, spec_ids=spec_ids)
     check_options(form, huber_delta, fixed)
-    draft = Draft(form, data, group, fixed, huber_delta)
+    draft = Draft(form, data, group, fixed, huber_delta, residual)
     if shortage := missing_information(form, data.x, data.weights, fixed):
         return draft.without_answer(FitStatus.NOT_IDENTIFIABLE, shortage)
-    problem, units, fixed_P = pose(form, data, huber_delta, fixed)
+    problem, units, fixed_P = pose(form, data, huber_delta, fixed, residual)
     exponents = exponent_grid(form) if exponent_starts is None else checked_starts(form, exponent_starts)
     minima = search(problem, data, units, fixed_P, exponents)
     return draft.judge(problem, units, minima)
 
 
 def pose(
-    form: Form, data: Data, huber_delta: float | None, fixed: Mapping[str, float]
+    form: Form, data: Data, huber_delta: float | None, fixed: Mapping[str, float], residual: Residual
 ) -> tuple[Problem, Units, Array]:
     """The problem in internal units, the units, and the fixed coordinates (P,), NaN where free."""
-    lnx_VN, ln_loss_N = np.log(data.x), np.log(data.loss)
+    lnx_VN, ln_loss_N = form.log_inputs(data.inputs), np.log(data.loss)
     units = Units(form.centre(lnx_VN, fixed), float(ln_loss_N.mean()))
     public_P = np.array([fixed.get(name, np.nan) for name in form.parameters])
     with np.errstate(divide="ignore"):
@@ -73,9 +76,10 @@ def pose(
         form,
         lnx_VN - units.centre[:, None],
         ln_loss_N - units.ln_scale,
-        1.0 / data.sigma,
+        residual.unit(units.ln_scale) / data.sigma,
         np.isnan(fixed_P),
         huber_delta,
+        residual,
     )
     return problem, units, fixed_P
 
@@ -89,14 +93,16 @@ def exponent_grid(form: Form) -> Array:
 
 def search(problem: Problem, data: Data, units: Units, fixed_P: Array, exponents_SQ: Array) -> Minima:
     """Minima reached from the best starts and from as many spread over the rest, lowest first."""
-    precision = data.weights * problem.precision**2
     loss_N = data.loss * np.exp(-units.ln_scale)
+    # Starts minimise squared relative residuals; a linear residual is a relative one times the loss.
+    precision = data.weights * (problem.precision * problem.residual.slope(problem.log_loss)) ** 2
     starts = problem.form.starts(problem.z, loss_N, precision, fixed_P, exponents_SQ)
     lower, upper = problem.form.bounds()
     starts = np.where(problem.free, np.clip(starts, lower, upper), starts)
     with np.errstate(all="ignore"):
         log_curve, _ = problem.form.log_curve(starts, problem.z)
-        rho, _, _ = influence((problem.log_loss - log_curve) * problem.precision, problem.delta)
+        residual = problem.residual.of(problem.log_loss, log_curve) * problem.precision
+        rho, _, _ = influence(residual, problem.delta)
     height = np.nan_to_num(rho @ data.weights, nan=np.inf, posinf=np.inf)
     order = np.argsort(height, kind="stable")
     spread = np.linspace(FOLLOWED_BEST, len(order) - 1, FOLLOWED_SPREAD).astype(int)

@@ -19,7 +19,7 @@ class PowerTerms(Form):
     """Abstract form made of power terms.
 
     Class attributes:
-        terms: (coefficient, exponent) per variable, in the order of ``variables``.
+        terms: (coefficient, exponent) per row of `log_inputs`; terms may share an exponent.
         offset: name of the irreducible loss, or None.
     """
 
@@ -93,7 +93,8 @@ class PowerTerms(Form):
         target = loss_N.copy()[None]
         for k, (coefficient, exponent) in enumerate(self.terms):
             e, a = self._index(exponent), self._index(coefficient)
-            theta[:, e] = np.where(np.isnan(fixed_P[e]), exponents_SQ[:, k], fixed_P[e])
+            row = self.exponents.index(exponent)
+            theta[:, e] = np.where(np.isnan(fixed_P[e]), exponents_SQ[:, row], fixed_P[e])
             curve_SN = np.exp(-theta[:, e, None] * z_VN[k])
             if np.isnan(fixed_P[a]):
                 columns.append(curve_SN)
@@ -133,10 +134,12 @@ class PowerTerms(Form):
             np.exp(term, out=term)
             total = total + term
         inverse = 1.0 / total
+        for name in self.exponents:
+            jacobian[:, self._index(name)] = 0.0
         for k, (coefficient, exponent) in enumerate(self.terms):
             a, e = self._index(coefficient), self._index(exponent)
             jacobian[:, a] *= inverse
-            np.multiply(jacobian[:, a], -z_VN[k], out=jacobian[:, e])
+            jacobian[:, e] -= jacobian[:, a] * z_VN[k]
         if self.offset:
             jacobian[:, self._index(self.offset)] = inverse
         return np.log(total), jacobian
@@ -147,10 +150,10 @@ class PowerTerms(Form):
         curvature = np.zeros((len(theta_SP), num_parameters, num_parameters))
         for k, (coefficient, exponent) in enumerate(self.terms):
             a, e = self._index(coefficient), self._index(exponent)
-            weighted = weights_SN * jacobian_SPN[:, e]
-            curvature[:, a, a] = np.einsum("sn,sn->s", weights_SN, jacobian_SPN[:, a])
-            curvature[:, a, e] = curvature[:, e, a] = weighted.sum(axis=1)
-            curvature[:, e, e] = -(weighted @ z_VN[k])
+            weighted = weights_SN * jacobian_SPN[:, a]
+            curvature[:, a, a] = weighted.sum(axis=1)
+            curvature[:, a, e] = curvature[:, e, a] = -(weighted @ z_VN[k])
+            curvature[:, e, e] += weighted @ z_VN[k] ** 2
         return curvature
 
     def move(self, theta_SP: Array, step_SP: Array) -> Array:
