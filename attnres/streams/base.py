@@ -53,6 +53,11 @@ class Stream(nn.Module, ABC):
         self.shape = shape
         self.options = options
 
+    @classmethod
+    def examples(cls, shape: ModelShape) -> tuple[dict[str, Any], ...]:  # noqa: ARG003
+        """Options to test the stream with at ``shape``; every law of the method runs on each."""
+        return ({},)
+
     @abstractmethod
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """State after the embedding ``x_BTD``."""

@@ -1,6 +1,6 @@
 """Block Attention Residuals: reads attend over the sums of blocks of sublayers."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
@@ -42,6 +42,16 @@ class BlockAttnRes(Stream):
         assert isinstance(options, BlockOptions)
         self.sizes = partition(shape.num_sublayers, **options.model_dump())
         self.depth_attention = DepthAttention(shape, self.sizes)
+
+    @classmethod
+    def examples(cls, shape: ModelShape) -> tuple[dict[str, Any], ...]:
+        """Every way to give a partition, dividing and not."""
+        boundaries = tuple(site for site in (1, 4) if site < shape.num_sublayers)
+        return (
+            *({"block_size": size} for size in (1, 2, 3, 5, shape.num_sublayers)),
+            *({"num_blocks": count} for count in (1, 3, 8)),
+            {"boundaries": boundaries},
+        )
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """The embedding is b_0."""
