@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.record import RunRecord
+from experiments.record import RunRecord, RunStatus
 from experiments.settings import Settings
 from experiments.spec import RunSpec
 
@@ -97,11 +97,13 @@ def points(rows: Iterable[dict[str, Any]], spec: RunSpec) -> tuple[list[Point], 
     return found, odd
 
 
-def summary_points(record: RunRecord, last_step: int) -> list[Point]:
-    """Final figures of a finished run."""
+def summary_points(record: RunRecord | None) -> list[Point]:
+    """Final figures of a finished run; of any other they would change when it goes on."""
+    if record is None or record.status is not RunStatus.FINISHED:
+        return []
     values = {key: getattr(record, key) for key in SUMMARY}
     return [
-        Point(key, last_step, float(value), record.wall_seconds)
+        Point(key, record.steps, float(value), record.wall_seconds)
         for key, value in values.items()
         if value is not None and math.isfinite(value)
     ]

@@ -49,8 +49,8 @@ class Store:
 
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        self.client: Any = MlflowClient(tracking_uri=uri)
         with _schema_lock(uri):
+            self.client: Any = MlflowClient(tracking_uri=uri)
             known = self.client.get_experiment_by_name(EXPERIMENT)
             if known is None:
                 location = _artefact_location(uri)
@@ -124,11 +124,11 @@ class MirroredRun:
         rows = read_rows(self.run_dir / METRICS_FILE)
         record = read_record(self.run_dir)
         points, odd = mirror.points(rows, self.spec)
-        extra = mirror.summary_points(record, rows[-1]["step"]) if record and rows else []
-        wanted = {(p.key, p.step): p.value for p in [*points, *extra]}
+        points += mirror.summary_points(record)
+        wanted = {(p.key, p.step): p.value for p in points}
         if any(wanted.get(place) != value for place, value in self._sent.items()):
             self._replace()
-        self._send_points([*points, *extra])
+        self._send_points(points)
         self._set_tags({**odd, **(mirror.record_tags(record) if record else {})})
         for name in ARTEFACTS:
             if (self.run_dir / name).exists():
