@@ -13,19 +13,19 @@ ARMS = (
     StreamSpec(name="full_attnres"),
 )
 TOKENS_PER_PARAM = 12
-SIZES = ((3, 32), (4, 40), (5, 48), (6, 56), (7, 72))
-"""(depth, width): about 12 channels a Transformer block, so that sizes are of one family."""
+SIZES = ((3, 32, 2), (4, 40, 2), (5, 48, 3), (6, 56, 4), (7, 64, 4))
+"""(depth, width, num_heads): about ten channels a Transformer block, so that sizes are of one family."""
 
 
-def demo_shape(depth: int, width: int) -> ModelShape:
-    """Byte model of the demo family: heads of eight channels or more, SwiGLU of 8/3 the width."""
+def demo_shape(depth: int, width: int, num_heads: int) -> ModelShape:
+    """Byte model of the demo family: SwiGLU of 8/3 the width, 128 bytes of context."""
     return ModelShape(
         depth=depth,
         width=width,
-        num_heads=width // 8,
+        num_heads=num_heads,
         mlp_width=8 * round(width / 3),
         vocab_size=256,
-        seq_len=256,
+        seq_len=128,
     )
 
 
@@ -33,8 +33,8 @@ def demo_shape(depth: int, width: int) -> ModelShape:
 def demo() -> Grid:
     """Five sizes, three arms, two seeds at the two smallest."""
     cells = []
-    for index, (depth, width) in enumerate(SIZES):
-        rung = Rung(demo_shape(depth, width), TOKENS_PER_PARAM, seeds=(0, 1) if index < 2 else (0,))
+    for index, size in enumerate(SIZES):
+        rung = Rung(demo_shape(*size), TOKENS_PER_PARAM, seeds=(0, 1) if index < 2 else (0,))
         cells += pairs(rung, arms=ARMS, dataset="speeches", recipe="bytes_ladder")
     return Grid(
         "demo",
