@@ -100,7 +100,7 @@ def _fits(options: argparse.Namespace) -> int:
 
 
 def _multipliers(options: argparse.Namespace) -> int:
-    from analysis.comparison import Question, answer
+    from analysis.comparison import Comparison, Question
     from analysis.study import Study
 
     study = Study(options.study)
@@ -108,7 +108,7 @@ def _multipliers(options: argparse.Namespace) -> int:
         _print_headline(_compare(study, options.allow))
         return DONE
     question = Question(options.variant, options.estimator, options.compute_axis, options.rate)
-    row = answer(study, question, options.allow).row()
+    row = Comparison(study, options.allow).answer(question).row()
     if row.get("compute_multiplier") is None:
         print(f"error: {row['status']}", file=sys.stderr)
         return NOT_IDENTIFIABLE
@@ -117,12 +117,13 @@ def _multipliers(options: argparse.Namespace) -> int:
 
 
 def _compare(study: "Study", allow: Sequence[str]) -> "list[Answer]":
-    from analysis.comparison import write_multipliers
+    from analysis.comparison import Comparison, write_multipliers
     from analysis.notes import write_notes
     from analysis.sensitivity import write_sensitivity
 
-    answers = write_multipliers(study, allow)
-    write_sensitivity(study, allow)
+    comparison = Comparison(study, allow)
+    answers = write_multipliers(comparison)
+    write_sensitivity(comparison)
     write_notes(study, answers)
     return answers
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from analysis.compute_axes import COMPUTE_AXES, EXACT, WALL
-from analysis.controls import null_arms
+from analysis.controls import null_pairs
 from analysis.multipliers.base import (
     LEVEL,
     MULTIPLIERS,
@@ -19,8 +19,8 @@ from analysis.multipliers.base import (
     RefusalError,
     RefusalReason,
 )
-from analysis.pairing import pair_arms
-from analysis.rates import tuned_arms
+from analysis.pairing import MUST_AGREE, Pairs, match_pairs
+from analysis.rates import tuned_pairs
 from analysis.schema import MULTIPLIER_COLUMNS
 from analysis.study import MULTIPLIERS_FILE, Study
 from analysis.tabular import write_table
@@ -85,14 +85,10 @@ class Answer:
         }
 
 
-def write_multipliers(study: Study, allow: Collection[str] = ()) -> list[Answer]:
-    """Answer every question of the study and write multipliers.csv.
-
-    Args:
-        study: with runs.csv.
-        allow: columns that may differ within pairs.
-    """
-    answers = [answer(study, question, allow) for question in questions(study)]
+def write_multipliers(comparison: "Comparison") -> list[Answer]:
+    """Answer every question of the study and write multipliers.csv."""
+    study = comparison.study
+    answers = [comparison.answer(question) for question in questions(study)]
     write_table(study.folder / MULTIPLIERS_FILE, MULTIPLIER_COLUMNS, [a.row() for a in answers])
     study.__dict__.pop("multipliers", None)
     return answers
@@ -120,46 +116,75 @@ def null_label(baseline: str) -> str:
     return f"{baseline} (other seeds)"
 
 
-def answer(study: Study, question: Question, allow: Collection[str] = ()) -> Answer:
-    """The answer to one question; a refusal is an answer.
+class Comparison:
+    """Answers questions about one study; pairs are matched once for all axes and estimators.
 
-    Raises:
-        UserError: no such arm, estimator or axis.
+    Args:
+        study: with runs.csv.
+        allow: columns that may differ within pairs; such differences become notes.
     """
-    baseline = study.plan.baseline
-    known = (*study.plan.arms, null_label(baseline))
-    if question.variant not in known:
-        raise UserError(f"unknown arm '{question.variant}': known are {', '.join(known)}")
-    if question.compute_axis not in COMPUTE_AXES:
-        raise UserError(
-            f"unknown compute axis '{question.compute_axis}': known are {', '.join(COMPUTE_AXES)}"
+
+    def __init__(self, study: Study, allow: Collection[str] = ()) -> None:
+        unknown = sorted(set(allow) - set(MUST_AGREE))
+        if unknown:
+            raise UserError(
+                f"--allow {', '.join(unknown)}: columns that may be allowed are {', '.join(MUST_AGREE)}"
+            )
+        self.study = study
+        self.allow = tuple(allow)
+        self._matched: dict[tuple[str, str], Pairs | RefusalError] = {}
+
+    def answer(self, question: Question) -> Answer:
+        """The answer to one question; a refusal is an answer.
+
+        Raises:
+            UserError: no such arm, estimator or axis.
+        """
+        baseline = self.study.plan.baseline
+        known = (*self.study.plan.arms, null_label(baseline))
+        if question.variant not in known:
+            raise UserError(f"unknown arm '{question.variant}': known are {', '.join(known)}")
+        if question.compute_axis not in COMPUTE_AXES:
+            raise UserError(
+                f"unknown compute axis '{question.compute_axis}': known are {', '.join(COMPUTE_AXES)}"
+            )
+        estimator = MULTIPLIERS.get(question.estimator)
+        arms: PairedArms | None = None
+        try:
+            arms = self.arms(question)
+            estimate = estimator(arms, LEVEL)
+            if question.compute_axis == WALL:
+                estimate = _on_wall_clock(estimate, arms, self.study.throughput)
+        except RefusalError as refusal:
+            return Answer(question, baseline, arms, None, str(refusal))
+        return Answer(question, baseline, arms, estimate)
+
+    def arms(self, question: Question) -> PairedArms:
+        """The pairs a question is about.
+
+        Raises:
+            RefusalError: there are none that may be compared.
+        """
+        key = (question.variant, question.rate)
+        if key not in self._matched:
+            try:
+                self._matched[key] = self._match(question)
+            except RefusalError as refusal:
+                self._matched[key] = refusal
+        found = self._matched[key]
+        if isinstance(found, RefusalError):
+            raise found
+        return found.on(question.compute_axis)
+
+    def _match(self, question: Question) -> Pairs:
+        cells, baseline = self.study.cells, self.study.plan.baseline
+        if question.variant == null_label(baseline):
+            return null_pairs(cells, baseline, question.variant, self.allow)
+        if question.rate == TUNED:
+            return tuned_pairs(cells, baseline, question.variant, self.allow)
+        return match_pairs(
+            cells, baseline, question.variant, role=("ladder", "overhead_only"), allow=self.allow
         )
-    estimator = MULTIPLIERS.get(question.estimator)
-    arms: PairedArms | None = None
-    try:
-        arms = find_arms(study, question, allow)
-        estimate = estimator(arms, LEVEL)
-        if question.compute_axis == WALL:
-            estimate = _on_wall_clock(estimate, arms, study.throughput)
-    except RefusalError as refusal:
-        return Answer(question, baseline, arms, None, str(refusal))
-    return Answer(question, baseline, arms, estimate)
-
-
-def find_arms(study: Study, question: Question, allow: Collection[str] = ()) -> PairedArms:
-    """The pairs a question is about.
-
-    Raises:
-        RefusalError: there are none that may be compared.
-    """
-    baseline, axis = study.plan.baseline, question.compute_axis
-    if question.variant == null_label(baseline):
-        return null_arms(study.cells, baseline, question.variant, axis, allow)
-    if question.rate == TUNED:
-        return tuned_arms(study.cells, baseline, question.variant, axis, allow)
-    return pair_arms(
-        study.cells, baseline, question.variant, axis, role=("ladder", "overhead_only"), allow=allow
-    )
 
 
 def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFrame | None) -> Estimate:

@@ -5,13 +5,11 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from analysis.multipliers.base import PairedArms, RefusalError, RefusalReason
-from analysis.pairing import pair_arms
+from analysis.multipliers.base import RefusalError, RefusalReason
+from analysis.pairing import Pairs, match_pairs
 
 
-def null_arms(
-    cells: pd.DataFrame, baseline: str, label: str, axis: str, allow: Collection[str] = ()
-) -> PairedArms:
+def null_pairs(cells: pd.DataFrame, baseline: str, label: str, allow: Collection[str] = ()) -> Pairs:
     """Baseline runs of one seed against baseline runs of another, size by size.
 
     Cells of role ``null`` are the second arm where the plan has any; else the later half of the
@@ -38,7 +36,7 @@ def null_arms(
         data_seed=first["data_seed"].reindex(second.index),
     )
     both = pd.concat([first.assign(pair_id=first.index), second.assign(pair_id=second.index)])
-    return pair_arms(both.assign(role="ladder"), baseline, label, axis, allow=allow)
+    return match_pairs(both.assign(role="ladder"), baseline, label, allow=allow)
 
 
 def _matched(runs: pd.DataFrame) -> pd.DataFrame:

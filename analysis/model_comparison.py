@@ -102,7 +102,7 @@ def _predict(model: str, result: PairSlope, arms: PairedArms, x: Floats, paramet
     """Paired differences under ``model``."""
     first, second = (*parameters, 0.0, 0.0)[:2]
     if model == "M3":
-        return _difference(result, arms, np.full_like(x, first)) + second
+        return np.asarray(_difference(result, arms, np.full_like(x, first)) + second)
     return _difference(result, arms, np.asarray(first + second * x))
 
 

@@ -1,11 +1,12 @@
-"""What a reader must know beside a multiplier: differences allowed, cells lost, noise as large as the effect."""
+"""What a reader must know beside a multiplier: differences allowed, cells lost, noise near the effect."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from analysis.comparison import EXACT, HEADLINE, MATCHED, Answer
+from analysis.comparison import HEADLINE, MATCHED, Answer
+from analysis.compute_axes import EXACT
 from analysis.multipliers.base import PairedArms
 from analysis.noise import measure_noise
 from analysis.rates import BestRate, best_rates
@@ -21,7 +22,7 @@ def write_notes(study: Study, answers: Sequence[Answer]) -> None:
         question = answer.question
         if (question.estimator, question.compute_axis, question.rate) != (HEADLINE, EXACT, MATCHED):
             continue
-        if answer.arms is None:
+        if answer.arms is None or question.variant not in study.plan.arms:
             continue
         found = [
             *answer.arms.notes,
@@ -40,8 +41,9 @@ def _noise_notes(cells: pd.DataFrame, arms: PairedArms, seed_sd: float | None) -
     largest = float(used["val_loss_se"].max()) if used["val_loss_se"].notna().any() else None
     if largest is not None and largest > effect / 3:
         yield (
-            f"the validation loss of a run has a standard error of up to {largest:.2g} nats, more than a third of "
-            f"the mean difference of {effect:.2g}; both arms see the same tokens, so the difference is known better"
+            f"a validation loss has a standard error of up to {largest:.2g} nats, more than a third of "
+            f"the mean difference of {effect:.2g}; the arms see the same tokens, so their difference "
+            "is better known than either"
         )
     if seed_sd is None:
         yield "no size was trained at two seeds in each arm: the seed sd is unknown"

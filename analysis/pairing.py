@@ -1,6 +1,8 @@
 """Finished runs of two arms -> pairs that differ in the stream and in nothing else."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,22 +24,37 @@ MIN_STEPS = 50
 """Optimiser steps below which a run says nothing about a law (a gain was once claimed from 20)."""
 
 
-def pair_arms(
+@dataclass(frozen=True)
+class Pairs:
+    """Finished runs of two arms, row by row of one pair; sorted by budget, size and seed."""
+
+    left: pd.DataFrame
+    """The baseline's."""
+    right: pd.DataFrame
+    """The variant's."""
+    baseline: str
+    variant: str
+    notes: tuple[str, ...]
+
+    def on(self, axis: str) -> PairedArms:
+        """Losses and compute on ``axis``, seeds averaged rung by rung."""
+        return _assemble(self, axis)
+
+
+def match_pairs(
     cells: pd.DataFrame,
     baseline: str,
     variant: str,
-    axis: str,
     *,
     role: Collection[str] = ("ladder",),
     allow: Collection[str] = (),
-) -> PairedArms:
+) -> Pairs:
     """The finished pairs of ``variant`` and ``baseline``.
 
     Args:
         cells: `Study.cells`.
         baseline: variant label.
         variant: variant label; may be the baseline itself.
-        axis: compute axis.
         role: roles of the cells that count.
         allow: columns that may differ within pairs; such differences become notes.
 
@@ -58,7 +75,10 @@ def pair_arms(
     left, right = left.loc[common], right.loc[common]
     notes += _check_agreement(left, right, allow)
     _check_length(left)
-    return _assemble(left, right, baseline, variant, axis, tuple(notes))
+    order = np.lexsort(
+        (left["seed"].to_numpy(int), left["size"].to_numpy(str), left["budget"].to_numpy(float))
+    )
+    return Pairs(left.iloc[order], right.iloc[order], baseline, variant, tuple(notes))
 
 
 def _coverage_notes(left: pd.DataFrame, right: pd.DataFrame, baseline: str, variant: str) -> list[str]:
@@ -76,14 +96,14 @@ def _coverage_notes(left: pd.DataFrame, right: pd.DataFrame, baseline: str, vari
 def _check_agreement(left: pd.DataFrame, right: pd.DataFrame, allow: Collection[str]) -> list[str]:
     notes = []
     for key in (*MUST_AGREE, *SHOULD_AGREE):
-        a, b = left[key], right[key]
-        differs = ~((a == b) | (a.isna() & b.isna())).fillna(False).astype(bool)
-        if not differs.any():
+        a, b = left[key].to_numpy(object), right[key].to_numpy(object)
+        differs = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if not _same(x, y)]
+        if not differs:
             continue
-        at = int(np.argmax(differs.to_numpy()))
+        at = differs[0]
         text = (
-            f"{key} differs in {int(differs.sum())} of {len(left)} pairs: {b.iloc[at]} "
-            f"({right['spec_id'].iloc[at]}) against {a.iloc[at]} ({left['spec_id'].iloc[at]})"
+            f"{key} differs in {len(differs)} of {len(left)} pairs: {b[at]} "
+            f"({right['spec_id'].iloc[at]}) against {a[at]} ({left['spec_id'].iloc[at]})"
         )
         if key in MUST_AGREE and key not in allow:
             raise RefusalError(
@@ -91,6 +111,12 @@ def _check_agreement(left: pd.DataFrame, right: pd.DataFrame, allow: Collection[
             )
         notes.append(text)
     return notes
+
+
+def _same(a: Any, b: Any) -> bool:
+    if pd.isna(a) or pd.isna(b):
+        return bool(pd.isna(a) and pd.isna(b))
+    return bool(a == b)
 
 
 def _check_length(left: pd.DataFrame) -> None:
@@ -102,13 +128,8 @@ def _check_length(left: pd.DataFrame) -> None:
         )
 
 
-def _assemble(
-    left: pd.DataFrame, right: pd.DataFrame, baseline: str, variant: str, axis: str, notes: tuple[str, ...]
-) -> PairedArms:
-    order = np.lexsort(
-        (left["seed"].to_numpy(int), left["size"].to_numpy(str), left["budget"].to_numpy(float))
-    )
-    left, right = left.iloc[order], right.iloc[order]
+def _assemble(pairs: Pairs, axis: str) -> PairedArms:
+    left, right = pairs.left, pairs.right
     keys = list(zip(left["budget"].to_numpy(float), left["size"], strict=True))
     rungs = list(dict.fromkeys(keys))
     rung = np.array([rungs.index(key) for key in keys])
@@ -121,8 +142,8 @@ def _assemble(
         return np.array([values.to_numpy(float)[rung == k][0] for k in range(len(rungs))])
 
     return PairedArms(
-        variant=variant,
-        baseline=baseline,
+        variant=pairs.variant,
+        baseline=pairs.baseline,
         compute_axis=axis,
         sizes=tuple(size for _, size in rungs),
         budget=np.array([budget for budget, _ in rungs]),
@@ -139,5 +160,5 @@ def _assemble(
         pair_loss_baseline=left["val_loss"].to_numpy(float),
         pair_loss_variant=right["val_loss"].to_numpy(float),
         spec_ids=tuple(dict.fromkeys((*left["spec_id"], *right["spec_id"]))),
-        notes=notes,
+        notes=pairs.notes,
     )

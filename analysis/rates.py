@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.multipliers.base import PairedArms, RefusalError, RefusalReason
-from analysis.pairing import pair_arms
+from analysis.multipliers.base import RefusalError, RefusalReason
+from analysis.pairing import Pairs, match_pairs
 
 MIN_RATES = 3
 """Rates an arm must have been trained at, at one size, before one of them is called its best."""
@@ -67,9 +67,7 @@ def _vertex(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.exp(x[1] - b / (2 * a))) if a > 0 else float(np.exp(x[1]))
 
 
-def tuned_arms(
-    cells: pd.DataFrame, baseline: str, variant: str, axis: str, allow: Collection[str] = ()
-) -> PairedArms:
+def tuned_pairs(cells: pd.DataFrame, baseline: str, variant: str, allow: Collection[str] = ()) -> Pairs:
     """Pairs in which each arm stands at its own best trained rate.
 
     Raises:
@@ -107,4 +105,4 @@ def tuned_arms(
         for s, b, seed in zip(chosen["size"], chosen["budget"], chosen["seed"], strict=True)
     ]
     chosen = chosen.assign(pair_id=ids, role="ladder").drop_duplicates(["pair_id", "variant"])
-    return pair_arms(chosen, baseline, variant, axis, allow={*allow, "lr", "warmup", "recipe"})
+    return match_pairs(chosen, baseline, variant, allow={*allow, "lr", "warmup", "recipe"})

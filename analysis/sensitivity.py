@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from analysis.arm_points import points_of
-from analysis.comparison import HEADLINE, MATCHED, Question, find_arms
+from analysis.comparison import HEADLINE, MATCHED, Comparison, Question
 from analysis.compute_axes import COMPUTE_AXES, EXACT, WALL
 from analysis.error_budget import error_budget
 from analysis.fits import fit_arm
@@ -30,8 +30,9 @@ DECIMALS = (3, 2)
 """Roundings tried: papers print three decimals."""
 
 
-def write_sensitivity(study: Study, allow: Collection[str] = ()) -> None:
+def write_sensitivity(comparison: Comparison) -> None:
     """Write fits/pairs, sensitivity, comparison and error_budget of every arm."""
+    study = comparison.study
     pairs: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     models: list[dict[str, Any]] = []
@@ -41,7 +42,7 @@ def write_sensitivity(study: Study, allow: Collection[str] = ()) -> None:
         if variant == study.plan.baseline:
             continue
         try:
-            arms = find_arms(study, Question(variant, HEADLINE, EXACT, MATCHED), allow)
+            arms = comparison.arms(Question(variant, HEADLINE, EXACT, MATCHED))
         except RefusalError as refusal:
             rows.append(_refused(variant, "headline", "", refusal))
             models.append({"variant": variant, "model": None, "status": f"refused: {refusal}"})
@@ -50,7 +51,7 @@ def write_sensitivity(study: Study, allow: Collection[str] = ()) -> None:
         found = [*_irreducible(study, arms), *_variations(arms)]
         rows += found
         models += compare_models(arms)
-        budget += error_budget(arms, found, _by_axis(study, variant, allow), rates)
+        budget += error_budget(arms, found, _by_axis(comparison, variant), rates)
     study.write_fits("pairs", pairs)
     study.write_fits("sensitivity", rows)
     study.write_fits("comparison", models)
@@ -163,16 +164,15 @@ def _worst_corruption(arms: PairedArms) -> dict[str, Any]:
     return max(answered, key=lambda row: abs(math.log(row["compute_multiplier"] / middle)))
 
 
-def _by_axis(study: Study, variant: str, allow: Collection[str]) -> dict[str, float]:
+def _by_axis(comparison: Comparison, variant: str) -> dict[str, float]:
     """Headline ln m on every axis that counts FLOPs."""
     found = {}
     for axis in COMPUTE_AXES:
         if axis == WALL:
             continue
         try:
-            found[axis] = pair_slope(
-                find_arms(study, Question(variant, HEADLINE, axis, MATCHED), allow), LEVEL
-            ).ln_m
+            arms = comparison.arms(Question(variant, HEADLINE, axis, MATCHED))
+            found[axis] = pair_slope(arms, LEVEL).ln_m
         except RefusalError:
             continue
     return found

@@ -52,6 +52,10 @@ class PairSlope:
     """Whether E is a parameter (else it is held)."""
     excess: Floats
     """S x K: the arms' mean loss above E on the curve, nats."""
+    gradient: Floats
+    """S x K x 3: derivatives of ``rung_ln_m`` by the curve's (a, A, E)."""
+    covariance: Floats
+    """S x 3 x 3, of (a, A, E)."""
     residual_sd: Floats
     """Scatter of the arms' mean loss about the curve, nats."""
 
@@ -95,7 +99,7 @@ def estimate_pair_slope(
     profiled = _profiled(*inputs)
 
     def choose(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        return np.where(profiled.profiled if a.ndim == 1 else profiled.profiled[:, None], a, b)
+        return np.where(profiled.profiled.reshape(-1, *[1] * (a.ndim - 1)), a, b)
 
     pairs = ((getattr(profiled, f.name), getattr(held, f.name)) for f in fields(PairSlope))
     return PairSlope(*(choose(a, b) for a, b in pairs))
@@ -123,7 +127,10 @@ def _held(
     residual_S = (w_SK * rest_SK**2).sum(-1) / (num_rungs - 2)
     rung_SK = log_ratio_SK / exponent_S[:, None] - overhead_SK
     ln_m = _mean(w_SK, rung_SK)
-    mean_ratio_S = _mean(w_SK, log_ratio_SK)[:, 0]
+    gradient_SK3 = np.zeros((*x_SK.shape, 3))
+    gradient_SK3[..., 0] = -log_ratio_SK / exponent_S[:, None] ** 2
+    covariance_S33 = np.zeros((len(x_SK), 3, 3))
+    covariance_S33[:, 0, 0] = residual_S / spread_S
     ones = np.ones(len(x_SK))
     excess_S = np.exp(_mean(w_SK, y_SK))[:, 0]
     return PairSlope(
@@ -131,11 +138,13 @@ def _held(
         rung_ln_m=rung_SK,
         pair_variance=(w_SK * (rung_SK - ln_m) ** 2).sum(-1) / (num_rungs - 1),
         pair_dof=ones * (num_rungs - 1),
-        slope_variance=(mean_ratio_S / exponent_S**2) ** 2 * residual_S / spread_S,
+        slope_variance=_through(w_SK, gradient_SK3, covariance_S33),
         slope_dof=ones * (num_rungs - 2),
         exponent=exponent_S,
         irreducible=ones * irreducible,
         profiled=np.zeros(len(x_SK), bool),
+        gradient=gradient_SK3,
+        covariance=covariance_S33,
         excess=excess_S[:, None] * np.exp(-exponent_S[:, None] * z_SK),
         residual_sd=np.sqrt(residual_S * num_rungs) * excess_S,
     )
@@ -171,7 +180,6 @@ def _profiled(
         ],
         axis=-1,
     )
-    mean_gradient_S3 = (w_SK[..., None] * gradient_SK3).sum(1)
     tilt_SK = np.einsum("skp,sp->sk", gradient_SK3, curve.covariance[..., 2])
     tilt_SK = tilt_SK - _mean(w_SK, tilt_SK)
     deviation_SK = rung_SK - ln_m
@@ -184,14 +192,23 @@ def _profiled(
         rung_ln_m=rung_SK,
         pair_variance=(w_SK * rest_SK**2).sum(-1) / (num_rungs - 2),
         pair_dof=ones * (num_rungs - 2),
-        slope_variance=np.einsum("si,sij,sj->s", mean_gradient_S3, curve.covariance, mean_gradient_S3),
+        slope_variance=_through(w_SK, gradient_SK3, curve.covariance),
         slope_dof=ones * curve.residual_dof,
         exponent=curve.exponent,
         irreducible=curve.irreducible,
         profiled=curve.inside,
+        gradient=gradient_SK3,
+        covariance=curve.covariance,
         excess=excess_SK,
         residual_sd=np.sqrt(curve.rss / seeds_SK.mean(-1) / curve.residual_dof),
     )
+
+
+def _through(weight_SK: Floats, gradient_SK3: Floats, covariance_S33: Floats) -> Floats:
+    """Variance that the curve's error gives a weighted sum of the rungs' values."""
+    total_S3 = (weight_SK[..., None] * gradient_SK3).sum(1)
+    variance: Floats = np.einsum("si,sij,sj->s", total_S3, covariance_S33, total_S3)
+    return variance
 
 
 def _mean(weight_SK: Floats, values_SK: Floats) -> Floats:
