@@ -1,0 +1,110 @@
+"""What a figure is: a table of what is drawn, made from a study's files, and a drawing of that table.
+
+Drawing sees the table alone, as it was written and read back: the data file beside a figure is all that
+is needed to draw it again. Figures never fit.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from analysis.figures.style import FORMATS, Palette, palette_of, save, styled
+from analysis.study import Study
+from attnres.files import remove_leftovers, write_text
+from attnres.registry import Registry
+
+FIGURES_FOLDER = "figures"
+LADDER_ROLES = ("ladder", "overhead_only")
+"""Roles of the runs that enter the laws and the headline."""
+
+RUN_GID = "run-"
+"""Artists of one run carry this and its spec_id as their id in the SVG; the report hangs its facts there."""
+
+
+class NotDrawn(Exception):  # noqa: N818 (a finding, not an error)
+    """A study has nothing to show in a figure; ``str`` says why."""
+
+
+class Figure(ABC):
+    """One picture of a study. Abstract or final; one file and one registration each.
+
+    Class attributes:
+        title: what it shows, a few words.
+        needs: files of the study it reads.
+        rank: place in the report, the smallest first.
+    """
+
+    title: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    rank: ClassVar[int]
+
+    @abstractmethod
+    def table(self, study: Study) -> pd.DataFrame:
+        """Everything that will be drawn, one row an item.
+
+        Raises:
+            NotDrawn: the study has nothing to show here.
+        """
+
+    @abstractmethod
+    def draw(self, table: pd.DataFrame, palette: Palette) -> Canvas:
+        """The picture of ``table``. Called inside `style.styled`."""
+
+    @abstractmethod
+    def caption(self, table: pd.DataFrame) -> str:
+        """What is drawn and how to read it, computed from the table."""
+
+
+FIGURES: Registry[type[Figure]] = Registry("figure", "analysis.figures")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a study: its files, or why there are none."""
+
+    name: str
+    title: str
+    caption: str = ""
+    missing: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was drawn."""
+        return not self.missing
+
+
+def draw(study: Study, name: str) -> Drawn:
+    """Draw the figure ``name`` into the study's figures/: csv, svg, pdf, png; or remove stale ones."""
+    figure = FIGURES.get(name)()
+    stem = study.folder / FIGURES_FOLDER / name
+    absent = [needed for needed in figure.needs if not (study.folder / needed).exists()]
+    try:
+        if absent:
+            raise NotDrawn(f"needs {', '.join(absent)}")
+        table = figure.table(study)
+    except NotDrawn as reason:
+        for kind in (*FORMATS, "csv"):
+            stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
+        return Drawn(name, figure.title, missing=str(reason))
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(stem.parent)
+    path = stem.with_name(f"{name}.csv")
+    write_text(path, table.to_csv(index=False, lineterminator="\n"))
+    table = read_data(path)
+    palette = palette_of(study.plan.arms, study.plan.baseline)
+    with styled():
+        save(figure.draw(table, palette), stem)
+    return Drawn(name, figure.title, caption=figure.caption(table))
+
+
+def read_data(path: Path) -> pd.DataFrame:
+    """The data file of a figure, exactly as it was written; absent text is ""."""
+    frame = pd.read_csv(path, float_precision="round_trip", dtype={"spec_id": "str", "size": "str"})
+    for name in frame.columns:
+        if not pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool:
+            frame[name] = frame[name].fillna("")
+    return frame
