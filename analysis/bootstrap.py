@@ -18,7 +18,7 @@ from analysis.residuals import LOG, Residual, residual_named
 from analysis.solve import fit, pose
 
 # Above this share of failed refits no interval is given: the survivors are a selection, not a sample.
-MAX_FAILED_SHARE = 0.1
+MAX_FAILED_SHARE = 0.05
 FEWEST_REFITS = 20
 # Refits stop within 1e-4 standard errors of their minimum.
 REFIT_GAIN = 1e-10
@@ -75,7 +75,7 @@ def refit(
     if not start.usable:
         raise FitInputError(f"cannot refit from a fit that is {start.status.value}: {start.message}")
     problem, units, _ = pose(form, data, start.huber_delta, start.fixed, residual_named(start.residual))
-    informed_B = _distinct_inputs(data.x, weights) > problem.free.sum()
+    informed_B = _distinct_inputs(data.x, weights) >= problem.free.sum()
     theta = np.full((len(weights), len(form.parameters)), np.nan)
     converged_B = np.zeros(len(weights), dtype=bool)
     if informed_B.any():
@@ -95,7 +95,7 @@ def refit(
 
 
 def summarise(form: Form, refits: Refits, seed: int) -> BootstrapSummary:
-    """Standard errors and percentiles of the valid refits; withdrawn when more than 10 % failed."""
+    """Standard errors and percentiles of the valid refits; withdrawn when more than 5 % failed."""
     num_refits, num_failed = len(refits.valid), int((~refits.valid).sum())
     withdrawn = num_failed > MAX_FAILED_SHARE * num_refits or num_refits - num_failed < FEWEST_REFITS
     message = f"{num_failed} of {num_refits} refits failed" if num_failed else ""

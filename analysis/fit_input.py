@@ -9,6 +9,8 @@ import numpy.typing as npt
 from analysis.fit_result import FitInputError
 from analysis.forms.base import Array, Form
 
+# Far beyond any unit of FLOPs, tokens or nats; inside, squares and powers stay within double precision.
+SMALLEST, LARGEST = 1e-100, 1e100
 # Below this ratio of singular values the logarithms of two inputs are one direction.
 COLLINEAR = 1e-6
 
@@ -148,3 +150,9 @@ def _check_values(
         where = f"point {first}" + (f" (spec_id {ids[first]})" if ids else "")
         wanted = "not be negative" if zero_allowed else "be positive"
         raise FitInputError(f"{name} is {values[first]} at {where}: it must be finite and {wanted}")
+    extreme = (values > LARGEST) | ((values < SMALLEST) & (values > 0))
+    if extreme.any():
+        first = int(np.argmax(extreme))
+        raise FitInputError(
+            f"{name} is {values[first]} at point {first}: give values between {SMALLEST:g} and {LARGEST:g}"
+        )

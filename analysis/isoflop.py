@@ -1,7 +1,7 @@
 """Compute-optimal size from slices of equal budget: a parabola each, then n_opt = G C^a through the optima.
 
-Slices whose optimum is not inside the sizes that were run are left out and counted; warnings of the others are
-carried along, since parabolas through off-centre or asymmetric slices bend the exponent even without noise.
+Slices whose optimum is not inside the sizes that were run are left out and counted; warnings of the others
+are carried along, since parabolas through off-centre or asymmetric slices are wrong even without noise.
 """
 
 import numpy as np

@@ -42,12 +42,12 @@ class Draft:
             public = form.to_public(theta[None], units)[0]
         parameters = dict(zip(form.parameters, public.tolist(), strict=True))
         parameters.update(self.fixed)
-        diagnostics = self._diagnostics(problem, minima)
         objective = float(minima.objective[0])
         if not np.isfinite(public).all() or not np.isfinite(objective):
             return self.without_answer(
                 FitStatus.FAILED, "no finite minimum: the parameters overflow in these units"
             )
+        diagnostics = self._diagnostics(problem, minima)
         if not minima.converged[0]:
             message = f"no start converged: largest gradient cosine {diagnostics['gradient']:.1e}"
             return self._result(parameters, {}, None, objective, FitStatus.FAILED, message, diagnostics)

@@ -24,7 +24,7 @@ ROUND, MAX_ROUNDS = 8, 40
 STEP_TOLERANCE = 1e-12
 # Or when it would lower the objective by less than this share: a move below 1e-6 standard errors.
 GAIN_TOLERANCE = 1e-14
-TINY = 1e-300
+TINY, ROUNDING = 1e-300, 1e-15
 FIRST_DAMPING, SETTLED_DAMPING, NEGLIGIBLE_DAMPING, LARGEST_DAMPING = 0.1, 1e-2, 1e-9, 1e12
 
 
@@ -194,8 +194,14 @@ class _Search:
         trial = self.problem.form.move(self.theta, step_SP)
         there = evaluate(self.problem, trial, self.weights)
         bend = np.matmul(step_SP[:, None], np.matmul(local.hessian, step_SP[..., None]))[:, 0, 0]
-        ratio = (local.objective - there.objective) / np.maximum(-slope_S - 0.5 * bend, TINY)
-        accepted = (slope_S <= 0) & (there.objective <= local.objective)
+        expected = -slope_S - 0.5 * bend
+        # Descent that the objective cannot show in double precision counts as made: residuals carry an error
+        # of about 1e-15, so the objective one of 1e-15 sum w |psi| <= 1e-15 (2 objective x sum w)^(1/2).
+        noise = ROUNDING * (np.sqrt(2 * local.objective * self.total) + ROUNDING * self.total)
+        rise = there.objective - local.objective
+        unseen = (np.abs(expected) < noise) & (rise < noise)
+        accepted = (slope_S <= 0) & ((rise <= 0) | unseen)
+        ratio = np.where(unseen, 1.0, -rise / np.maximum(expected, TINY))
         self._adapt_damping(accepted, ratio)
         self.theta = np.where(accepted[:, None], trial, self.theta)
         local.put(accepted, there)
@@ -269,4 +275,9 @@ def _step(
     usable = np.isfinite(matrix).all(axis=(1, 2)) & np.isfinite(right).all(axis=1)
     matrix[~usable] = np.eye(matrix.shape[1])
     right[~usable] = 0.0
-    return np.linalg.solve(matrix, right[..., None])[..., 0] / root
+    try:
+        solution = np.linalg.solve(matrix, right[..., None])
+    except np.linalg.LinAlgError:  # one row of the batch is exactly singular: shortest steps for all
+        solution = np.linalg.pinv(matrix, hermitian=True) @ right[..., None]
+    step: Array = solution[..., 0] / root
+    return step

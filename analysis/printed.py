@@ -8,6 +8,7 @@ from analysis.fit_result import FitResult
 from analysis.forms.base import Form
 
 FEWEST_DIGITS, MOST_DIGITS = 3, 17
+GRID = 5
 # The printed curve may leave the fitted one by this share of the residual standard deviation.
 SHARE_OF_RESIDUAL = 0.1
 
@@ -15,12 +16,14 @@ SHARE_OF_RESIDUAL = 0.1
 def printed_parameters(form: Form, result: FitResult) -> dict[str, str]:
     """The fewest significant digits that move ln loss by less than a tenth of the residual sd.
 
-    Checked at the corners of the data's range. E and A nearly cancel in a saturating law: four digits of each,
-    rounded apart, can move the curve by more than its noise.
+    Checked on a grid over the data's range. E and A nearly cancel in a saturating law: four digits of each
+    can move the curve by more than its noise.
     """
     names = list(form.variables)
-    corners = np.array(list(product(*(result.range[name] for name in names))))
-    x = {name: corners[:, i] for i, name in enumerate(names)}
+    grid = np.array(
+        list(product(*(np.geomspace(result.range[name][0], result.range[name][1], GRID) for name in names)))
+    )
+    x = {name: grid[:, i] for i, name in enumerate(names)}
     exact = np.log(form.predict(result.parameters, x))
     allowed = SHARE_OF_RESIDUAL * result.diagnostics.get("residual_sd", 0.0)
     for digits in range(FEWEST_DIGITS, MOST_DIGITS):

@@ -96,10 +96,11 @@ def search(problem: Problem, data: Data, units: Units, fixed_P: Array, exponents
     loss_N = data.loss * np.exp(-units.ln_scale)
     # Starts minimise squared relative residuals; a linear residual is a relative one times the loss.
     precision = data.weights * (problem.precision * problem.residual.slope(problem.log_loss)) ** 2
-    starts = problem.form.starts(problem.z, loss_N, precision, fixed_P, exponents_SQ)
     lower, upper = problem.form.bounds()
-    starts = np.where(problem.free, np.clip(starts, lower, upper), starts)
+    # A steep exponent over a huge range overflows: such starts rank last.
     with np.errstate(all="ignore"):
+        starts = problem.form.starts(problem.z, loss_N, precision, fixed_P, exponents_SQ)
+        starts = np.where(problem.free, np.clip(starts, lower, upper), starts)
         log_curve, _ = problem.form.log_curve(starts, problem.z)
         residual = problem.residual.of(problem.log_loss, log_curve) * problem.precision
         rho, _, _ = influence(residual, problem.delta)

@@ -78,6 +78,8 @@ class IsoFlop(Form):
         farthest = FARTHEST_START * np.ptp(z_N)
         optimum = np.clip(-slope / (2 * curvature), -farthest, farthest)
         theta = np.array([level - curvature * optimum**2, optimum, curvature])
+        if (theta[LOSS] + curvature * (z_N - optimum) ** 2 <= 0).any():  # no logarithm there: start flat
+            theta = np.array([loss_N.min(), z_N[loss_N.argmin()], np.ptp(loss_N) / np.ptp(z_N) ** 2])
         return np.repeat(np.where(np.isnan(fixed_P), theta, fixed_P)[None], len(exponents_SQ), axis=0)
 
     def log_curve(self, theta_SP: Array, z_VN: Array) -> tuple[Array, Array]:
@@ -111,6 +113,10 @@ class IsoFlop(Form):
         sizes = x["params"]
         if parameters["curvature"] <= 0:
             return "curvature is not positive: the slice has no minimum"
+        if parameters["loss_min"] <= 0:
+            return (
+                f"the parabola falls to a loss of {parameters['loss_min']:.3g}: no description of the slice"
+            )
         if not sizes.min() <= parameters["n_opt"] <= sizes.max():
             return (
                 f"optimum at grid edge: n_opt {parameters['n_opt']:.3g} lies outside the sizes "
