@@ -47,9 +47,11 @@ class Decoder(nn.Module):
         """Logits of the next token at every position."""
         state = self.stream.start(F.embedding(tokens_BT, self.embedding))
         for site, sublayer in enumerate(self.sublayers):
-            y_BTD = sublayer(self.stream.read(state, site), self.cosine_TC, self.sine_TC)
+            assert isinstance(sublayer, Attention | MLP)
+            x_BTD = self.stream.read_normalised(state, site, sublayer.norm)
+            y_BTD = sublayer(x_BTD, self.cosine_TC, self.sine_TC)
             state = self.stream.write(state, site, y_BTD)
-        h_BTD = self.norm(self.stream.finish(state))
+        h_BTD = self.stream.read_normalised(state, self.shape.num_sublayers, self.norm)
         return F.linear(h_BTD, self.embedding if self.head is None else self.head.weight)
 
     def loss(self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"]) -> Float[Tensor, ""]:

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnres.mixing import inverse_rms, mix
-from attnres.shape import ModelShape
+from attnres.mixing import Source, absorb, read, read_normalised
 
 State = tuple[Tensor, ...]
 
@@ -19,43 +18,55 @@ State = tuple[Tensor, ...]
 class DepthAttention(nn.Module):
     """Pseudo-queries, key-norm gains and the bookkeeping of sources for one partition.
 
-    State: sources v_0 .. v_n, then their inverse RMS r_0 .. r_n. The last source is the running sum of
-    the current block, if that block has begun.
+    State: the effective queries (reads, D), then value, logits and ports of every source, in order. The
+    last source is the running sum of the current block, if that block has begun; the next write replaces
+    it by a new tensor.
 
     Args:
-        shape: the model's shape.
+        width: channels.
+        num_sublayers: sites that write; one more read follows them, the output's.
         sizes: sublayers of each block.
     """
 
-    def __init__(self, shape: ModelShape, sizes: Sequence[int]) -> None:
+    def __init__(self, width: int, num_sublayers: int, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.width = shape.width
-        self.num_sublayers = shape.num_sublayers
+        self.width = width
+        self.num_reads = num_sublayers + 1
         self.sizes = tuple(sizes)
-        self.firsts = frozenset(accumulate((0, *sizes)))
-        """Sites that start a block; num_sublayers, the output read, follows the last one."""
-        reads = shape.num_sublayers + 1
-        self.pseudo_queries = nn.Parameter(torch.empty(reads, shape.width))
-        self.key_gains = nn.Parameter(torch.empty(reads, shape.width))
+        self.recompute = False
+        """Operational: mix again in backward rather than keep the input of every sublayer's norm."""
+        self.starts = frozenset(accumulate((0, *sizes)))
+        """Sites that start a block; the output read, at num_sublayers, follows the last one."""
+        self.pseudo_queries = nn.Parameter(torch.empty(self.num_reads, width))
+        self.key_gains = nn.Parameter(torch.empty(self.num_reads, width))
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
-        """The embedding is the first source."""
-        return (x_BTD, inverse_rms(x_BTD))
+        """The embedding is the first source of every read."""
+        queries_RD = self.pseudo_queries * self.key_gains
+        return (queries_RD, *_pack(absorb(None, x_BTD, queries_RD, 0, self.num_reads)))
 
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
         """Attention of read ``site`` over every source there is."""
-        count = len(state) // 2
-        return mix(state[:count], state[count:], self.pseudo_queries[site], self.key_gains[site])
+        return read(*self._unpack(state, site))
+
+    def read_normalised(self, state: State, site: int, gain_D: Tensor) -> Float[Tensor, "B T D"]:
+        """RMSNorm of `read`, in one pass."""
+        return read_normalised(*self._unpack(state, site), gain_D, recompute=self.recompute)
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """Begin a new source at the first site of a block, or replace the running sum by a new tensor."""
-        count = len(state) // 2
-        sources, scales = state[:count], state[count:]
-        wide_BTD = y_BTD.to(sources[0].dtype)
-        if site in self.firsts:
-            return (*sources, wide_BTD, *scales, inverse_rms(wide_BTD))
-        running_BTD = sources[-1] + wide_BTD
-        return (*sources[:-1], running_BTD, *scales[:-1], inverse_rms(running_BTD))
+        queries_RD, *_ = state
+        if site in self.starts:
+            return (*state, *_pack(absorb(None, y_BTD, queries_RD, site + 1, self._reads_of(site))))
+        sources, _ = self._unpack(state, site)
+        running = sources[-1]
+        source = absorb(running.value_BTD, y_BTD, queries_RD, site + 1, self._reads_of(site))
+        return (*state[: len(state) - len(_pack(running))], *_pack(source))
+
+    def written(self, site: int) -> tuple[int, ...]:
+        """Sites after which the sources of read ``site`` were written; the embedding's is -1."""
+        finished = [start - 1 for start in sorted(self.starts) if start <= site]
+        return tuple(finished) if site in self.starts else (*finished, site - 1)
 
     def sources(self, site: int) -> tuple[str, ...]:
         """Names of the sources of read ``site``."""
@@ -68,12 +79,30 @@ class DepthAttention(nn.Module):
 
     def flops_per_token(self) -> int:
         """3 x the forward FLOPs: 4 n d a read (logits, mix) and 2 d a new tensor (its RMS)."""
-        read = sum(4 * len(self.sources(site)) * self.width for site in range(self.num_sublayers + 1))
-        norms = 2 * self.width * (self.num_sublayers + 1)
-        return 3 * (read + norms)
+        reads = sum(4 * len(self.sources(site)) * self.width for site in range(self.num_reads))
+        return 3 * (reads + 2 * self.width * self.num_reads)
 
     def initialise(self, name: str) -> Tensor | None:
         """Queries start at exactly zero (every read is a mean), gains at one."""
-        size = (self.num_sublayers + 1, self.width)
+        size = (self.num_reads, self.width)
         starts = {"pseudo_queries": torch.zeros(size), "key_gains": torch.ones(size)}
         return starts.get(name.rpartition(".")[2])
+
+    def _reads_of(self, site: int) -> int:
+        """How many reads attend over what is written at ``site``: a running sum has the next one only."""
+        return self.num_reads - (site + 1) if site + 1 in self.starts else 1
+
+    def _unpack(self, state: State, site: int) -> tuple[list[Source], list[int]]:
+        """Sources of read ``site``, and which of each source's reads it is."""
+        written = self.written(site)
+        with_ports = len(state) > 1 + 2 * len(written)
+        sources, cursor = [], 1
+        for origin in written:
+            end = cursor + 2 + (2 * self._reads_of(origin) if with_ports else 0)
+            sources.append(Source(state[cursor], state[cursor + 1], state[cursor + 2 : end]))
+            cursor = end
+        return sources, [site - (origin + 1) for origin in written]
+
+
+def _pack(source: Source) -> State:
+    return (source.value_BTD, source.logits_lX, *source.ports)

@@ -6,110 +6,201 @@
 Source: "Attention Residuals", arXiv 2603.15031, equations 2-4. Keys are normalised, values are not.
 Statistics, softmax and the weighted sum are fp32 at least; the result is too.
 
-Legend: n sources, B batch, T position, D width; a trailing X stands for the B x T positions.
+How it is fast. A read needs only the sources' logits, and a logit depends on nothing but its source and a
+query, so `absorb` computes them when a source is made, while it is in cache. A read is then one pass over
+the sources. Backward is turned round: a read does not add to the gradients of its sources (three passes a
+source and read) but *posts* dL/dh to them, and each source gathers all it was posted in one pass, when the
+last of its reads has run. The posts travel through autograd as the gradients of `ports`, outputs of
+`absorb` without storage that only one read takes, so nothing is shared between graphs: checkpointing,
+several forward passes before a backward, and partial backward passes work as for any operator.
+
+Legend: n sources, B batch, T position, D width, X tokens (B T), R reads of the model, l reads of one source.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnres.norm import NORM_EPSILON
+from attnres import kernels
+from attnres.constants import NORM_EPSILON
+from attnres.kernels.plain import wide
+from attnres.norm import product_dtype
 
 
 def reference_mix(
     sources: Sequence[Float[Tensor, "B T D"]], pseudo_query_D: Tensor, gain_D: Tensor
 ) -> Float[Tensor, "B T D"]:
-    """The definition, line by line: stack, normalise, score, softmax, sum. `mix` is held to it."""
-    values_nBTD = torch.stack([_wide(source) for source in sources])
+    """The definition, line by line: stack, normalise, score, softmax, sum. Slow; tests hold `read` to it."""
+    values_nBTD = torch.stack([wide(source) for source in sources])
     mean_square_nBT1 = values_nBTD.square().mean(-1, keepdim=True)
     keys_nBTD = values_nBTD * (mean_square_nBT1 + NORM_EPSILON).rsqrt() * gain_D
     weights_nBT = torch.einsum("d,nbtd->nbt", pseudo_query_D, keys_nBTD).softmax(0)
     return torch.einsum("nbt,nbtd->btd", weights_nBT, values_nBTD)
 
 
-def inverse_rms(source_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T"]:
-    """``(mean(v^2) + eps)^(-1/2)``, once per source and without a graph: `mix` differentiates through it."""
-    with torch.no_grad():
-        norm_BT = torch.linalg.vector_norm(_wide(source_BTD), dim=-1)
-        scale_BT: Tensor = norm_BT.square_().div_(source_BTD.shape[-1]).add_(NORM_EPSILON).rsqrt_()
-        return scale_BT
+class Source(NamedTuple):
+    """A tensor that reads attend over, with what its reads need.
 
-
-def mix(
-    sources: Sequence[Float[Tensor, "B T D"]],
-    inverse_rms_: Sequence[Float[Tensor, "B T"]],
-    pseudo_query_D: Tensor,
-    gain_D: Tensor,
-) -> Float[Tensor, "B T D"]:
-    """`reference_mix` without a stack: sources are read where they lie and saved by reference.
-
-    Args:
-        sources: tensors attended over, in order.
-        inverse_rms_: `inverse_rms` of each.
-        pseudo_query_D: learned query of this read.
-        gain_D: gain of this read's key norm.
+    ``ports``: for each read that may attend over it, two tensors without storage that carry dL/dh (B, T, D)
+    and the read's statistics (2, X) back to the source; empty where no gradient is wanted.
     """
-    h_BTD: Tensor = _Mix.apply(pseudo_query_D, gain_D, *inverse_rms_, *sources)  # type: ignore[no-untyped-call]
+
+    value_BTD: Tensor
+    logits_lX: Tensor
+    ports: tuple[Tensor, ...]
+
+
+def absorb(
+    running_BTD: Float[Tensor, "B T D"] | None,
+    y_BTD: Float[Tensor, "B T D"],
+    queries_RD: Float[Tensor, "R D"],
+    first_read: int,
+    num_reads: int,
+) -> Source:
+    """The source ``running + y`` (or ``y`` alone) for ``num_reads`` reads from ``first_read`` on."""
+    value, logits, *ports = _Absorb.apply(  # type: ignore[no-untyped-call]
+        running_BTD, y_BTD, queries_RD, first_read, num_reads, torch.is_grad_enabled()
+    )
+    return Source(value, logits, tuple(ports))
+
+
+def read(sources: Sequence[Source], positions: Sequence[int]) -> Float[Tensor, "B T D"]:
+    """h of the read that is number ``positions[i]`` among the reads of source i."""
+    h_BTD: Tensor = _Read.apply(*_read_arguments(sources, positions))  # type: ignore[no-untyped-call]
     return h_BTD
 
 
-class _Mix(torch.autograd.Function):
-    """Forward and analytic backward of `mix`.
+def read_normalised(
+    sources: Sequence[Source], positions: Sequence[int], gain_D: Tensor, *, recompute: bool
+) -> Float[Tensor, "B T D"]:
+    """RMSNorm of `read` in the same pass. With ``recompute``, h is mixed again in backward, not kept."""
+    dtype = product_dtype(sources[0].value_BTD)
+    arguments = _read_arguments(sources, positions)
+    y_BTD: Tensor = _ReadNormalised.apply(gain_D, dtype, recompute, *arguments)  # type: ignore[no-untyped-call]
+    return y_BTD
 
-    With g = dL/dh and c_i = g . v_i: ds_i = a_i (c_i - sum_j a_j c_j),
-    dv_i = a_i g + ds_i r_i (q - s_i r_i v_i / D), dq = sum_X sum_i ds_i r_i v_i.
-    """
 
+def _read_arguments(sources: Sequence[Source], positions: Sequence[int]) -> tuple[Any, ...]:
+    values = [source.value_BTD for source in sources]
+    logits = [source.logits_lX[position] for source, position in zip(sources, positions, strict=True)]
+    ports = [
+        port
+        for source, position in zip(sources, positions, strict=True)
+        for port in source.ports[2 * position : 2 * position + 2]
+    ]
+    return (len(values), *values, *logits, *ports)
+
+
+class _Absorb(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, pseudo_query: Tensor, gain: Tensor, *rest: Tensor) -> Tensor:
-        count = len(rest) // 2
-        scales, values = rest[:count], rest[count:]
-        query = pseudo_query * gain
-        logits_nX = torch.stack(
-            [
-                (_wide(value) @ query).mul_(scale).flatten()
-                for scale, value in zip(scales, values, strict=True)
-            ]
-        )
-        weights_nX = logits_nX.softmax(0)
-        mixed: Tensor | None = None
-        for weight_X, value in zip(weights_nX, values, strict=True):
-            weight = weight_X.view(value.shape[:-1]).unsqueeze(-1)
-            mixed = weight * _wide(value) if mixed is None else mixed.addcmul_(weight, _wide(value))
-        ctx.save_for_backward(pseudo_query, gain, logits_nX, weights_nX, *rest)
-        assert mixed is not None
-        return mixed
+    def forward(
+        ctx: Any,
+        running: Tensor | None,
+        y: Tensor,
+        queries: Tensor,
+        first: int,
+        count: int,
+        with_ports: bool,
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        width = y.shape[-1]
+        chosen = wide(queries[first : first + count])
+        flat = None if running is None else running.reshape(-1, width)
+        value, scale, logits = kernels.absorb(flat, y.reshape(-1, width), chosen)
+        ctx.first, ctx.y_dtype = first, y.dtype
+        ctx.running_dtype = None if running is None else running.dtype
+        ctx.mark_non_differentiable(logits)
+        out = y.view_as(y) if running is None else value.view(y.shape)
+        ctx.save_for_backward(out, scale, logits, queries)
+        if not with_ports:
+            return out, logits
+        zero = logits.new_zeros(())
+        ports = [zero.expand(size) for _ in range(count) for size in (y.shape, (2, len(scale)))]
+        return out, logits, *ports
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        pseudo_query, gain, logits_nX, weights_nX, *rest = ctx.saved_tensors
-        count = len(rest) // 2
-        scales, values = rest[:count], rest[count:]
-        query, width = pseudo_query * gain, grad.shape[-1]
-        along_nX = torch.stack([(grad * value).sum(-1).flatten() for value in values])
-        grad_logits_nX = along_nX.sub_((along_nX * weights_nX).sum(0)).mul_(weights_nX)
-        grad_query = torch.zeros_like(query)
-        grad_values: list[Tensor | None] = []
-        for index, (scale, value) in enumerate(zip(scales, values, strict=True)):
-            grad_score_X = grad_logits_nX[index] * scale.flatten()  # ds r
-            flat = _wide(value).reshape(-1, width)
-            grad_query += grad_score_X @ flat
-            if not ctx.needs_input_grad[2 + count + index]:
-                grad_values.append(None)
-                continue
-            shrink_X = grad_score_X * logits_nX[index] * scale.flatten() / -width  # -ds s r^2 / D, s = logit
-            grad_value = torch.outer(grad_score_X, query)
-            grad_value.addcmul_(weights_nX[index].unsqueeze(-1), grad.reshape(-1, width))
-            grad_value.addcmul_(shrink_X.unsqueeze(-1), flat)
-            grad_values.append(grad_value.view_as(value).to(value.dtype))
-        return grad_query * gain, grad_query * pseudo_query, *([None] * count), *grad_values
+    def backward(ctx: Any, upstream: Tensor | None, _: None, *posts: Tensor | None) -> tuple[Any, ...]:
+        out, scale, logits, queries = ctx.saved_tensors
+        width = out.shape[-1]
+        kept = [index for index in range(len(posts) // 2) if posts[2 * index] is not None]
+        grads = [posts[2 * index].reshape(-1, width) for index in kept]  # type: ignore[union-attr]
+        stats: list[Any] = [posts[2 * index + 1] for index in kept]
+        if upstream is not None:
+            upstream = upstream.reshape(-1, width)
+        if not kept:
+            return *_to_both(ctx, None if upstream is None else upstream.view_as(out)), None, None, None, None
+        rows = slice(ctx.first + kept[0], ctx.first + kept[-1] + 1)
+        whole = len(kept) == kept[-1] + 1 - kept[0]
+        reads = wide(queries[rows] if whole else queries[ctx.first :][kept])
+        value = out.reshape(-1, width)
+        chosen = logits[kept[0] : kept[-1] + 1] if whole else logits[kept]
+        grad_value, dsr = kernels.gather(value, scale, chosen, reads, grads, stats, upstream)
+        grad_queries = torch.zeros_like(queries)
+        grad_queries[rows if whole else [ctx.first + index for index in kept]] = (dsr @ wide(value)).to(
+            queries.dtype
+        )
+        return *_to_both(ctx, grad_value.view_as(out)), grad_queries, None, None, None
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    """``tensor`` in fp32, or as it is if wider."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+def _to_both(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient of the sum for its two terms, each in its own type."""
+    if grad is None:
+        return None, None
+    return None if ctx.running_dtype is None else grad.to(ctx.running_dtype), grad.to(ctx.y_dtype)
+
+
+def _flat(count: int, rest: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    width = rest[0].shape[-1]
+    return [value.reshape(-1, width) for value in rest[:count]], list(rest[count : 2 * count])
+
+
+def _posts(count: int, rest_length: int, grad: Tensor, stats: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of `_read_arguments`' tensors: nothing for values and logits, the post for every port."""
+    ports = rest_length - 2 * count
+    return (*[None] * (2 * count), *([grad, stats] * (ports // 2)))
+
+
+class _Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, count: int, *rest: Tensor) -> Tensor:
+        h, lse = kernels.mix(*_flat(count, rest))
+        h = h.view(rest[0].shape)
+        ctx.count, ctx.length = count, len(rest)
+        ctx.save_for_backward(h, lse)
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        h, lse = ctx.saved_tensors
+        stats = torch.stack([lse, (grad * h).sum(-1).flatten()])
+        return None, *_posts(ctx.count, ctx.length, grad, stats)
+
+
+class _ReadNormalised(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, gain: Tensor, dtype: torch.dtype, recompute: bool, count: int, *rest: Tensor
+    ) -> Tensor:
+        values, logits = _flat(count, rest)
+        y, scale, lse, h = kernels.mix_and_norm(values, logits, gain, dtype, keep_h=not recompute)
+        ctx.count, ctx.length, ctx.shape = count, len(rest), rest[0].shape
+        kept = [*values, *logits] if h is None else [h]
+        ctx.save_for_backward(gain, scale, lse, *kept)
+        return y.view(rest[0].shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
+        gain, scale, lse, *kept = ctx.saved_tensors
+        h = kept[0] if len(kept) == 1 else kernels.mix(kept[: ctx.count], kept[ctx.count :])[0]
+        grad_y = grad_y.reshape(-1, h.shape[-1])
+        grad_h, grad_gain, along = kernels.norm_backward(h, gain, scale, grad_y)
+        stats = torch.stack([lse, along])
+        posts = _posts(ctx.count, ctx.length, grad_h.view(ctx.shape), stats)
+        return grad_gain, None, None, None, *posts

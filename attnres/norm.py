@@ -7,42 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-NORM_EPSILON = 1e-8
-"""One epsilon for every norm. A read that averages n sources shrinks its result n-fold; with 1e-5 and
-small embeddings the norm after it would no longer remove that scale (24 % off in gradients)."""
-
-
-class _RmsNorm(torch.autograd.Function):
-    """y = x r gain, r = (mean(x^2) + eps)^(-1/2); dx = r (g gain - x r^2 mean(g gain x))."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor) -> Tensor:
-        wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        width = x.shape[-1]
-        inverse_rms = (
-            torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-            .square_()
-            .div_(width)
-            .add_(NORM_EPSILON)
-            .rsqrt_()
-        )
-        ctx.save_for_backward(x, gain, inverse_rms)
-        y: Tensor = (wide * inverse_rms).mul_(gain).to(x.dtype)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, gain, inverse_rms = ctx.saved_tensors
-        wide = x.to(inverse_rms.dtype)
-        grad = grad.to(inverse_rms.dtype)
-        normalised = wide * inverse_rms
-        flat, width = (-1, x.shape[-1]), x.shape[-1]
-        grad_gain = (grad * normalised).reshape(flat).sum(0)
-        scaled = grad * gain
-        shift = (scaled * normalised).sum(-1, keepdim=True).div_(width)
-        grad_x = scaled.sub_(normalised.mul_(shift)).mul_(inverse_rms)
-        return grad_x.to(x.dtype), grad_gain
+from attnres import kernels
 
 
 class RMSNorm(nn.Module):
@@ -53,6 +18,30 @@ class RMSNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(width))
 
     def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Normalised ``x_BTD``."""
-        y: Tensor = _RmsNorm.apply(x_BTD, self.gain)  # type: ignore[no-untyped-call]
+        """Normalised ``x_BTD``, in the type that the products after it compute in."""
+        y: Tensor = _RmsNorm.apply(x_BTD, self.gain, product_dtype(x_BTD))  # type: ignore[no-untyped-call]
         return y
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The type that autocast would cast ``x`` to before a product; its own without autocast."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, dtype: torch.dtype) -> Tensor:
+        y, scale = kernels.norm_forward(x.reshape(-1, x.shape[-1]), gain, dtype)
+        ctx.save_for_backward(x, gain, scale)
+        return y.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, gain, scale = ctx.saved_tensors
+        width = x.shape[-1]
+        grad_x, grad_gain, _ = kernels.norm_backward(
+            x.reshape(-1, width), gain, scale, grad_y.reshape(-1, width)
+        )
+        return grad_x.view(x.shape), grad_gain.to(gain.dtype), None

@@ -1,13 +1,17 @@
-"""The two sublayers of a Transformer block, each with its own pre-norm inside; no biases anywhere.
+"""The two sublayers of a Transformer block, each with the norm its input passes; no biases anywhere.
 
 Legend: B batch, T position, D width, H heads, C channels of a head, M hidden channels of the MLP.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from attnres import kernels
 from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
 
@@ -39,14 +43,27 @@ def rotary_table(seq_len: int, head_width: int) -> tuple[Tensor, Tensor]:
     return torch.cat([cosine, cosine], -1).float(), torch.cat([-sine, sine], -1).float()
 
 
-def rotate(x_BHTC: Tensor, cosine_TC: Tensor, sine_TC: Tensor) -> Tensor:
-    """Rotary position embedding of queries or keys."""
-    half = x_BHTC.shape[-1] // 2
-    return x_BHTC * cosine_TC.to(x_BHTC.dtype) + x_BHTC.roll(half, -1) * sine_TC.to(x_BHTC.dtype)
+class _Rotate(torch.autograd.Function):
+    """q, k, v of qkv, positions rotated into q and k. Works in the memory of qkv where the kernel can:
+    qkv is the result of a product, which does not keep it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, qkv_BT3HC: Tensor, cosine_TC: Tensor, sine_TC: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(cosine_TC, sine_TC)
+        q, k, v = kernels.rotate(qkv_BT3HC, cosine_TC, sine_TC).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads_BHTC: Tensor) -> tuple[Tensor, None, None]:
+        q, k, v = grads_BHTC
+        return kernels.rotate_backward((q, k, v), *ctx.saved_tensors), None, None
 
 
 class Attention(nn.Module):
-    """Pre-norm causal self-attention with rotary positions."""
+    """Causal self-attention with rotary positions, of the normalised input."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -58,22 +75,32 @@ class Attention(nn.Module):
     def forward(
         self, x_BTD: Float[Tensor, "B T D"], cosine_TC: Tensor, sine_TC: Tensor
     ) -> Float[Tensor, "B T D"]:
-        """Output of the sublayer, to be written to the stream."""
+        """Output of the sublayer for the input that `norm` has normalised, to be written to the stream."""
         B, T, D = x_BTD.shape
-        qkv = self.qkv(self.norm(x_BTD)).view(B, T, 3, self.num_heads, D // self.num_heads)
-        q_BHTC, k_BHTC, v_BHTC = qkv.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(
-            rotate(q_BHTC, cosine_TC[:T], sine_TC[:T]),
-            rotate(k_BHTC, cosine_TC[:T], sine_TC[:T]),
-            v_BHTC,
-            is_causal=True,
-        )
-        y: Tensor = self.out(mixed.transpose(1, 2).reshape(B, T, D))
-        return y
+        qkv_BT3HC = self.qkv(x_BTD).view(B, T, 3, self.num_heads, D // self.num_heads)
+        q_BHTC, k_BHTC, v_BHTC = _Rotate.apply(qkv_BT3HC, cosine_TC[:T], sine_TC[:T])  # type: ignore[no-untyped-call]
+        mixed_BHTC = F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+        y_BTD: Tensor = self.out(mixed_BHTC.transpose(1, 2).reshape(B, T, D))
+        return y_BTD
+
+
+class _SwiGLU(torch.autograd.Function):
+    """silu(gate) up of rows [gate, up], keeping those rows only."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        return kernels.swiglu_forward(gate_up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (gate_up,) = ctx.saved_tensors
+        return kernels.swiglu_backward(gate_up, grad)
 
 
 class MLP(nn.Module):
-    """Pre-norm SwiGLU: ``W_out (silu(W_gate x) * W_up x)`` (Shazeer, arXiv 2002.05202)."""
+    """SwiGLU: ``W_out (silu(W_gate x) * W_up x)`` (Shazeer, arXiv 2002.05202), of the normalised input."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -87,7 +114,6 @@ class MLP(nn.Module):
         cosine_TC: Tensor,  # noqa: ARG002
         sine_TC: Tensor,  # noqa: ARG002
     ) -> Float[Tensor, "B T D"]:
-        """Output of the sublayer, to be written to the stream; positions play no part."""
-        gate_BTM, up_BTM = self.gate_up(self.norm(x_BTD)).chunk(2, dim=-1)
-        y: Tensor = self.out(F.silu(gate_BTM) * up_BTM)
-        return y
+        """Output of the sublayer for the input that `norm` has normalised; positions play no part."""
+        y_BTD: Tensor = self.out(_SwiGLU.apply(self.gate_up(x_BTD)))  # type: ignore[no-untyped-call]
+        return y_BTD

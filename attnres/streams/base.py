@@ -15,6 +15,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from attnres.norm import RMSNorm
 from attnres.registry import Registry
 from attnres.shape import ModelShape
 
@@ -73,6 +74,15 @@ class Stream(nn.Module, ABC):
     @abstractmethod
     def finish(self, state: State) -> Float[Tensor, "B T D"]:
         """Input of the final norm and head."""
+
+    def read_normalised(self, state: State, site: int, norm: RMSNorm) -> Float[Tensor, "B T D"]:
+        """``norm`` of the read at ``site`` (num_sublayers: of `finish`), which is what a sublayer gets.
+
+        A stream may override it to do both in one pass over memory.
+        """
+        last = site == self.shape.num_sublayers
+        y_BTD: Tensor = norm(self.finish(state) if last else self.read(state, site))
+        return y_BTD
 
     @abstractmethod
     def sources(self, site: int) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attnres.block_partition import block_map, partition
 from attnres.depth_attention import DepthAttention
+from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
 from attnres.streams.base import STREAMS, Laws, State, Stream, StreamOptions
 
@@ -41,7 +42,7 @@ class BlockAttnRes(Stream):
         super().__init__(shape, options)
         assert isinstance(options, BlockOptions)
         self.sizes = partition(shape.num_sublayers, **options.model_dump())
-        self.depth_attention = DepthAttention(shape, self.sizes)
+        self.depth_attention = DepthAttention(shape.width, shape.num_sublayers, self.sizes)
 
     @classmethod
     def examples(cls, shape: ModelShape) -> tuple[dict[str, Any], ...]:
@@ -60,6 +61,10 @@ class BlockAttnRes(Stream):
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
         """Attention over b_0, the finished blocks and, inside a block, its running sum."""
         return self.depth_attention.read(state, site)
+
+    def read_normalised(self, state: State, site: int, norm: RMSNorm) -> Float[Tensor, "B T D"]:
+        """Read and norm in one pass."""
+        return self.depth_attention.read_normalised(state, site, norm.gain)
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """The output begins its block's sum or is added to it."""

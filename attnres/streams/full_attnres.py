@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnres.depth_attention import DepthAttention
+from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
 from attnres.streams.base import STREAMS, Laws, State, Stream, StreamOptions
 
@@ -18,7 +19,7 @@ class FullAttnRes(Stream):
 
     def __init__(self, shape: ModelShape, options: StreamOptions) -> None:
         super().__init__(shape, options)
-        self.depth_attention = DepthAttention(shape, (1,) * shape.num_sublayers)
+        self.depth_attention = DepthAttention(shape.width, shape.num_sublayers, (1,) * shape.num_sublayers)
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """The embedding is source 0."""
@@ -27,6 +28,10 @@ class FullAttnRes(Stream):
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
         """Attention over the embedding and all outputs before ``site``."""
         return self.depth_attention.read(state, site)
+
+    def read_normalised(self, state: State, site: int, norm: RMSNorm) -> Float[Tensor, "B T D"]:
+        """Read and norm in one pass."""
+        return self.depth_attention.read_normalised(state, site, norm.gain)
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """The output becomes a source."""

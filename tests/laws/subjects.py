@@ -49,7 +49,9 @@ def trained_like(model: Decoder, seed: int = 1) -> Decoder:
     return model
 
 
-def make(stream_spec: StreamSpec, shape: ModelShape | None = None, *, moved: bool = True, dtype=None) -> Decoder:
+def make(
+    stream_spec: StreamSpec, shape: ModelShape | None = None, *, moved: bool = True, dtype=None
+) -> Decoder:
     model = build(shape or small_shape(), stream_spec, seed=0)
     if dtype is not None:
         model = model.to(dtype)

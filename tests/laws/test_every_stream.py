@@ -10,7 +10,15 @@ from attnres.norm import RMSNorm
 from attnres.parameters import is_decayed, parameter_groups
 from attnres.stream_spec import StreamSpec
 from attnres.streams.base import STREAMS, Stream
-from tests.laws.subjects import EVERY_STREAM, batch, loss_and_gradients, make, of_law, small_shape, trained_like
+from tests.laws.subjects import (
+    EVERY_STREAM,
+    batch,
+    loss_and_gradients,
+    make,
+    of_law,
+    small_shape,
+    trained_like,
+)
 
 
 @EVERY_STREAM
@@ -138,7 +146,8 @@ def test_law_8_r14_activation_checkpointing_changes_nothing(stream_spec: StreamS
         for site, sublayer in enumerate(model.sublayers):
 
             def replayed(*state: torch.Tensor, site: int = site, sublayer: torch.nn.Module = sublayer):
-                return sublayer(model.stream.read(state, site), model.cosine_TC, model.sine_TC)
+                x = model.stream.read_normalised(state, site, sublayer.norm)
+                return sublayer(x, model.cosine_TC, model.sine_TC)
 
             y = checkpoint(replayed, *state, use_reentrant=reentrant)
             state = model.stream.write(state, site, y)

@@ -1,0 +1,209 @@
+"""The C kernels: compiled on first use by the machine's own compiler, called through ctypes.
+
+Without a compiler, or for tensors the kernels do not serve, callers get None and use `plain`.
+The library is kept in the user's cache under a name made of everything that shapes it: source, flags,
+compiler and processor, so that machines that share a home directory never run each other's code.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnres.files import atomic_path
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",  # sums of a row may be taken in lanes; NaN and infinity keep their meaning
+    "-shared",
+    "-fPIC",
+)
+CODES = {torch.bfloat16: 1}
+REALS = {torch.float32: "float", torch.float64: "double"}
+MAX_WIDTH = 16384
+MAX_SOURCES = 1024
+COMPILE_SECONDS = 120
+
+Pointer = ctypes.c_void_p
+
+
+class Library:
+    """The kernels for one number type."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+
+    def run(self, name: str, tokens: int, *arguments: Any) -> None:
+        """Call kernel ``name`` on every token, split over torch's threads (ctypes frees the interpreter)."""
+        function = getattr(self._library, name)
+        threads = min(torch.get_num_threads(), max(1, tokens // 64))
+        if threads == 1:
+            function(ctypes.c_long(0), ctypes.c_long(tokens), *arguments)
+            return
+        edges = [tokens * index // threads for index in range(threads + 1)]
+        calls = [
+            _pool(threads).submit(function, ctypes.c_long(begin), ctypes.c_long(end), *arguments)
+            for begin, end in pairwise(edges)
+        ]
+        for call in calls:
+            call.result()
+
+    def run_sum(
+        self, name: str, tokens: int, total: Tensor, arguments: Callable[[Tensor], Sequence[Any]]
+    ) -> None:
+        """As `run` for a kernel that adds to ``total`` over tokens: each thread adds to its own part."""
+        function = getattr(self._library, name)
+        threads = min(torch.get_num_threads(), max(1, tokens // 64))
+        edges = [tokens * index // threads for index in range(threads + 1)]
+        parts = total.new_zeros(threads, *total.shape)
+        spans = list(zip(edges, edges[1:], parts, strict=False))
+        if threads == 1:
+            function(ctypes.c_long(0), ctypes.c_long(tokens), *arguments(parts[0]))
+        else:
+            pool = _pool(threads)
+            calls = [
+                pool.submit(function, ctypes.c_long(begin), ctypes.c_long(end), *arguments(part))
+                for begin, end, part in spans
+            ]
+            for call in calls:
+                call.result()
+        torch.sum(parts, 0, out=total)
+
+
+def address(tensor: Tensor | None) -> Pointer:
+    """Where ``tensor`` lies (null for None)."""
+    return Pointer(None if tensor is None else tensor.data_ptr())
+
+
+def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[Pointer]:
+    """Where each of ``tensors`` lies."""
+    return (Pointer * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
+
+
+def code(tensor: Tensor) -> ctypes.c_int:
+    """How the kernels name the element type of ``tensor``."""
+    return ctypes.c_int(CODES.get(tensor.dtype, 0))
+
+
+def codes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int]:
+    """`code` of each of ``tensors``."""
+    return (ctypes.c_int * len(tensors))(*[CODES.get(tensor.dtype, 0) for tensor in tensors])
+
+
+def serving(coded: Sequence[Tensor | None], real: Sequence[Tensor | None] = ()) -> Library | None:
+    """The library that can work on these tensors, or None.
+
+    Args:
+        coded: tensors whose element type the kernel is told: all of the real type, or bf16.
+        real: tensors of the real type (fp32 or fp64). Both may hold None.
+    """
+    if not _enabled or torch.compiler.is_compiling():
+        return None
+    kinds = {_kind(tensor) for tensor in (*coded, *real) if tensor is not None}
+    must = {tensor.dtype for tensor in real if tensor is not None} or (kinds - {torch.bfloat16})
+    if not must:
+        must = {torch.float32}
+    if len(must) != 1:
+        return None
+    (number,) = must
+    if number not in REALS or not kinds <= {number, torch.bfloat16}:
+        return None
+    if number == torch.float64 and torch.bfloat16 in kinds:
+        return None
+    return _library(REALS[number])
+
+
+def _kind(tensor: Tensor) -> torch.dtype | None:
+    """Element type of a plain CPU tensor; None for any other (a GPU's, a tracer's, a subclass)."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
+    return tensor.dtype if plain else None
+
+
+def available() -> bool:
+    """Whether the kernels could be compiled here."""
+    return _library("float") is not None
+
+
+_enabled = True
+
+
+def enable(wanted: bool) -> bool:
+    """Switch the kernels on or off; returns the former state."""
+    global _enabled
+    former, _enabled = _enabled, wanted
+    return former
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+
+
+@lru_cache
+def _library(real: str) -> Library | None:
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        return None
+    for folder in _cache_folders():
+        path = folder / f"kernels-{_fingerprint(compiler, real)}.so"
+        if path.exists() or _compile(compiler, real, path):
+            return Library(path)
+    return None
+
+
+def _cache_folders() -> list[Path]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnres"
+    return [cache, Path(tempfile.gettempdir()) / f"attnres-{os.getuid()}"]
+
+
+def _fingerprint(compiler: str, real: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    processor = Path("/proc/cpuinfo")
+    features = [
+        line
+        for line in (processor.read_text().splitlines() if processor.exists() else [])
+        if line.startswith(("model name", "flags", "Features"))
+    ]
+    parts = [SOURCE.read_bytes(), real.encode(), " ".join(FLAGS).encode(), version]
+    return hashlib.sha256(
+        b"\0".join([*parts, *(line.encode() for line in sorted(set(features)))])
+    ).hexdigest()[:16]
+
+
+def _compile(compiler: str, real: str, path: Path) -> bool:
+    """Whether the library now lies at ``path``; False where nothing can be written or built."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            command = [
+                compiler,
+                *FLAGS,
+                f"-DREAL={real}",
+                "-x",
+                "c",
+                str(SOURCE),
+                "-o",
+                str(temporary),
+                "-lm",
+            ]
+            subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
