@@ -7,7 +7,8 @@ import numpy as np
 from analysis.fit_input import Data
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import Array, Form, Units
-from analysis.newton import Minima, Problem, evaluate, influence
+from analysis.newton import Minima
+from analysis.objective import Problem, evaluate, influence
 from analysis.residuals import Residual
 
 SAME_OBJECTIVE = 1e-6

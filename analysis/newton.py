@@ -1,20 +1,16 @@
 """Damped Newton on a Huber (or least-squares) objective, many starts or refits at once.
 
-objective_s = sum_n w_sn rho((ln L_n - ln f_n(theta_s)) / sigma_n), rho(u) = u^2/2 for |u| <= delta, else
-delta (|u| - delta/2). It is the sum, never the mean, and every tolerance below is relative, so that the scale
-of the objective does not matter. Derivatives are analytic: J = d ln f, F = (second derivatives of f) / f,
-
-    gradient = -sum w s psi J,     Hessian = sum w (s^2 psi' + s psi) J J^T - sum w s psi F,    s = 1/sigma.
-
-For the linear residual L - f, J becomes f J and the term s psi J J^T vanishes.
+Every tolerance is relative to the objective, so that its scale does not matter. The damping is shaped by the
+reweighted information matrix, in which the collinearity of E and the exponents is already known.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.forms.base import Array, Form
-from analysis.residuals import Residual
+from analysis.forms.base import Array
+from analysis.objective import Local, Problem, evaluate, reweighted_information
 
 # Rows of a batch worked on together: 128 x 240 points x 5 parameters stay in the second-level cache.
 CHUNK = 128
@@ -26,19 +22,6 @@ STEP_TOLERANCE = 1e-12
 GAIN_TOLERANCE = 1e-14
 TINY, ROUNDING = 1e-300, 1e-15
 FIRST_DAMPING, SETTLED_DAMPING, NEGLIGIBLE_DAMPING, LARGEST_DAMPING = 0.1, 1e-2, 1e-9, 1e12
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A form and data in internal units: z (V, N), log_loss (N,), precision = 1/sigma (N,), free (P,)."""
-
-    form: Form
-    z: Array
-    log_loss: Array
-    precision: Array
-    free: np.ndarray
-    delta: float | None
-    residual: Residual
 
 
 @dataclass
@@ -62,65 +45,6 @@ class Minima:
         return Minima(self.theta[rows], self.objective[rows], self.converged[rows], self.iterations[rows])
 
 
-@dataclass
-class Local:
-    """Objective (S,), gradient (S, P), Hessian (S, P, P)."""
-
-    objective: Array
-    gradient: Array
-    hessian: Array
-
-    def take(self, rows: np.ndarray) -> "Local":
-        """The given rows."""
-        return Local(self.objective[rows], self.gradient[rows], self.hessian[rows])
-
-    def joined(self, other: "Local") -> "Local":
-        """Rows of both."""
-        return Local(
-            *(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
-
-    def put(self, rows: np.ndarray, other: "Local") -> None:
-        """Overwrite the rows where ``rows`` is true by those of ``other``."""
-        for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
-            mine[rows] = theirs[rows]
-
-
-def influence(residual: Array, delta: float | None) -> tuple[Array, Array, Array]:
-    """rho, psi = rho', psi' of standardised residuals."""
-    if delta is None:
-        return 0.5 * residual**2, residual, np.ones_like(residual)
-    psi = np.clip(residual, -delta, delta)
-    return psi * (residual - 0.5 * psi), psi, (psi == residual).astype(float)
-
-
-def evaluate(problem: Problem, theta_SP: Array, weights_SN: Array) -> Local:
-    """Objective, gradient, exact Hessian and damping scale at each row of ``theta_SP``."""
-    log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
-    s_N = problem.precision
-    residual_SN = problem.residual.of(problem.log_loss, log_curve_SN) * s_N
-    steepness_SN = problem.residual.slope(log_curve_SN) * s_N
-    rho, psi, slope = influence(residual_SN, problem.delta)
-    pull_SN = weights_SN * psi * steepness_SN
-    transposed = jacobian_SPN.transpose(0, 2, 1)
-    gradient = -np.matmul(jacobian_SPN, pull_SN[..., None])[..., 0]
-    outer_SN = weights_SN * slope * steepness_SN**2 + (1 - problem.residual.bend) * pull_SN
-    hessian = np.matmul(jacobian_SPN * outer_SN[:, None], transposed)
-    hessian -= problem.form.curvature(theta_SP, problem.z, jacobian_SPN, pull_SN)
-    return Local(np.einsum("sn,sn->s", weights_SN, rho), gradient, hessian)
-
-
-def reweighted_information(problem: Problem, theta_SP: Array, weights_SN: Array) -> Array:
-    """sum w s^2 min(1, delta / |u|) J J^T (S, P, P): positive, unlike the Hessian; shapes the damping."""
-    log_curve_SN, jacobian_SPN = problem.form.log_curve(theta_SP, problem.z)
-    majorant_SN = weights_SN * (problem.precision * problem.residual.slope(log_curve_SN)) ** 2
-    if problem.delta is not None:
-        residual_SN = np.abs(problem.residual.of(problem.log_loss, log_curve_SN)) * problem.precision
-        majorant_SN = majorant_SN * (problem.delta / np.maximum(residual_SN, problem.delta))
-    information: Array = np.matmul(jacobian_SPN * majorant_SN[:, None], jacobian_SPN.transpose(0, 2, 1))
-    return information
-
-
 def minimise(problem: Problem, starts_SP: Array, weights: Array, gain: float = GAIN_TOLERANCE) -> Minima:
     """Nearest minimum of every start.
 
@@ -131,11 +55,10 @@ def minimise(problem: Problem, starts_SP: Array, weights: Array, gain: float = G
     lower, upper = problem.form.bounds()
     result = Minima.empty(np.clip(starts_SP, lower, upper))
     weights_SN = np.broadcast_to(weights, (len(starts_SP), problem.z.shape[1]))
-    waiting = [
-        _Search(problem, rows, result.theta[rows], weights_SN[rows])
-        for rows in np.array_split(np.arange(len(starts_SP)), max(1, -(-len(starts_SP) // CHUNK)))
-    ]
+    chunks = np.array_split(np.arange(len(starts_SP)), max(1, -(-len(starts_SP) // CHUNK)))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        derive = _derivatives(problem, result.theta)
+        waiting = [_Search(problem, rows, result.theta[rows], weights_SN[rows], derive) for rows in chunks]
         for rounds in range(1, MAX_ROUNDS + 1):
             for search in waiting:
                 search.advance(result, gain, last=rounds == MAX_ROUNDS)
@@ -145,27 +68,52 @@ def minimise(problem: Problem, starts_SP: Array, weights: Array, gain: float = G
     return result
 
 
+Derivatives = Callable[[Array, Array], tuple[Local, Array]]
+
+
+def _derivatives(problem: Problem, theta_SP: Array) -> Derivatives:
+    """How to get `Local` and metric at the starts: row by row, or together when all are the same point.
+
+    Refits start at one theta: the derivatives are then sums of the points' own, one matrix product for all.
+    """
+    num_points = problem.z.shape[1]
+    if len(theta_SP) <= num_points or not (theta_SP == theta_SP[0]).all():
+        return lambda theta, weights: (
+            evaluate(problem, theta, weights),
+            reweighted_information(problem, theta, weights),
+        )
+    repeated, alone = np.repeat(theta_SP[:1], num_points, axis=0), np.eye(num_points)
+    points = evaluate(problem, repeated, alone)
+    information = reweighted_information(problem, repeated, alone)
+
+    def together(_: Array, weights_SN: Array) -> tuple[Local, Array]:
+        sums = [np.tensordot(weights_SN, part, 1) for part in vars(points).values()]
+        return Local(*sums), np.tensordot(weights_SN, information, 1)
+
+    return together
+
+
 class _Search:
     """Rows under way: theta, local derivatives, and the damping of each."""
 
-    def __init__(self, problem: Problem, rows: np.ndarray, theta_SP: Array, weights_SN: Array) -> None:
+    def __init__(
+        self, problem: Problem, rows: np.ndarray, theta_SP: Array, weights_SN: Array, derive: Derivatives
+    ) -> None:
         self.problem, self.rows, self.theta = problem, rows, theta_SP
         self.weights = np.ascontiguousarray(weights_SN)
+        self.local, self.metric = derive(self.theta, self.weights)
         self.total = self.weights @ problem.precision**2
         self.damping = np.full(len(rows), FIRST_DAMPING)
         self.raise_by = np.full(len(rows), 4.0)
-        self.local: Local | None = None
-        self.metric = np.empty(0)
         self.iteration = 0
 
     def advance(self, result: Minima, gain: float, *, last: bool) -> None:
         """Some iterations; rows that end are written to ``result`` and leave."""
-        if self.local is None:
-            self.local = evaluate(self.problem, self.theta, self.weights)
-        # Renewed once a round: it only shapes damped steps, and costs half an evaluation.
-        self.metric = reweighted_information(self.problem, self.theta, self.weights)
+        if self.iteration:
+            # Renewed once a round only: it shapes damped steps, and costs half an evaluation.
+            self.metric = reweighted_information(self.problem, self.theta, self.weights)
         for _ in range(ROUND):
-            step, slope, converged = self._propose(self.local, gain)
+            step, slope, converged = self._propose(gain)
             lost = (self.damping > LARGEST_DAMPING) | ~np.isfinite(self.local.objective)
             going = ~(converged | lost)
             if not going.all():
@@ -173,14 +121,15 @@ class _Search:
                 step, slope = step[going], slope[going]
             if not len(self.rows):
                 return
-            self._try(self.local, step, slope)
+            self._try(step, slope)
         if last:
             everything = np.ones(len(self.rows), dtype=bool)
             self._leave(result, everything, ~everything)
 
-    def _propose(self, local: Local, gain: float) -> tuple[Array, Array, np.ndarray]:
+    def _propose(self, gain: float) -> tuple[Array, Array, np.ndarray]:
         """A damped Newton step of every row, its slope, and which rows it would no longer move."""
         lower, upper = self.problem.form.bounds()
+        local = self.local
         step = _step(local, self.metric, self.theta, self.damping, self.problem.free, lower, upper)
         step = np.clip(self.theta + step, lower, upper) - self.theta
         slope = np.einsum("sp,sp->s", local.gradient, step)
@@ -189,8 +138,9 @@ class _Search:
         settled = (self.damping <= SETTLED_DAMPING) & np.isfinite(local.hessian).all(axis=(1, 2))
         return step, slope, small & settled
 
-    def _try(self, local: Local, step_SP: Array, slope_S: Array) -> None:
+    def _try(self, step_SP: Array, slope_S: Array) -> None:
         """Take the step where it leads downhill; adapt the damping."""
+        local = self.local
         trial = self.problem.form.move(self.theta, step_SP)
         there = evaluate(self.problem, trial, self.weights)
         bend = np.matmul(step_SP[:, None], np.matmul(local.hessian, step_SP[..., None]))[:, 0, 0]
@@ -216,26 +166,23 @@ class _Search:
         self.raise_by = np.where(accepted, 4.0, 2 * self.raise_by)
 
     def _leave(self, result: Minima, ended: np.ndarray, converged: np.ndarray) -> None:
-        if not ended.any() or self.local is None:
-            return
         at = self.rows[ended]
         result.theta[at], result.objective[at] = self.theta[ended], self.local.objective[ended]
         result.converged[at], result.iterations[at] = converged[ended], self.iteration
-        self.keep(~ended)
+        self._keep(~ended)
 
     def join(self, other: "_Search") -> None:
         """Take over the rows of ``other``."""
-        for name in ("rows", "theta", "weights", "total", "damping", "raise_by"):
+        for name in ("rows", "theta", "weights", "metric", "total", "damping", "raise_by"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
-        if self.local is not None and other.local is not None:
-            self.local = self.local.joined(other.local)
+        self.local = self.local.joined(other.local)
 
-    def keep(self, kept: np.ndarray) -> None:
+    def _keep(self, kept: np.ndarray) -> None:
         """Go on with the rows where ``kept`` is true."""
         self.rows, self.theta, self.weights = self.rows[kept], self.theta[kept], self.weights[kept]
         self.metric = self.metric[kept]
         self.total, self.damping, self.raise_by = self.total[kept], self.damping[kept], self.raise_by[kept]
-        self.local = self.local.take(kept) if self.local is not None else None
+        self.local = self.local.take(kept)
 
 
 def _merged(searches: list[_Search]) -> list[_Search]:

@@ -10,7 +10,8 @@ from analysis.fit_input import Data, check_options, checked, checked_starts, mis
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import Array, Form, Units
 from analysis.judgement import Draft
-from analysis.newton import Minima, Problem, influence, minimise
+from analysis.newton import Minima, minimise
+from analysis.objective import Problem, influence
 from analysis.residuals import LOG, Residual
 
 # Exponents of published laws lie between 0.03 and 1.2; the grid is wider on both sides.

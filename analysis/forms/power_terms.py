@@ -150,10 +150,11 @@ class PowerTerms(Form):
         curvature = np.zeros((len(theta_SP), num_parameters, num_parameters))
         for k, (coefficient, exponent) in enumerate(self.terms):
             a, e = self._index(coefficient), self._index(exponent)
-            weighted = weights_SN * jacobian_SPN[:, a]
-            curvature[:, a, a] = weighted.sum(axis=1)
-            curvature[:, a, e] = curvature[:, e, a] = -(weighted @ z_VN[k])
-            curvature[:, e, e] += weighted @ z_VN[k] ** 2
+            moments_N3 = np.stack([np.ones_like(z_VN[k]), -z_VN[k], z_VN[k] ** 2], axis=1)
+            sums_S3 = (weights_SN * jacobian_SPN[:, a]) @ moments_N3
+            curvature[:, a, a] = sums_S3[:, 0]
+            curvature[:, a, e] = curvature[:, e, a] = sums_S3[:, 1]
+            curvature[:, e, e] += sums_S3[:, 2]
         return curvature
 
     def move(self, theta_SP: Array, step_SP: Array) -> Array:

@@ -7,7 +7,7 @@ from analysis.fit_input import checked
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import FORMS, Form, Units, form_named
 from analysis.isoflop import fit_slices
-from analysis.newton import evaluate
+from analysis.objective import evaluate
 from analysis.residuals import LINEAR, LOG
 from analysis.solve import fit, pose
 from attnres.errors import UserError
@@ -141,11 +141,9 @@ def test_a_move_is_its_step_to_first_order_and_stays_inside_the_bounds(name, ind
     assert ((large >= lower) & (large <= upper)).all()
 
 
-@pytest.mark.parametrize(("name", "index"), planted_cases())
+@pytest.mark.parametrize(("name", "index"), [case for case in planted_cases() if "chinchilla" not in case.id])
 def test_the_inverse_returns_to_the_input(name, index):
     form = form_named(name)
-    if name == "chinchilla":
-        pytest.skip("a surface has an inverse along its frontier: tested below")
     parameters = form.planted[index]
     if name == "isoflop":
         params = parameters["n_opt"] * np.array([1.5, 4.0])
