@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from experiments.data.overlap import without_overlap
 from experiments.data.store import SPLITS, Split, TokenChunks
 
 BYTES_VOCABULARY = 256
+TRAINING_BYTES = 2 * 10**8
+"""Text a BPE is trained on, at most: bounds the time and memory of its training."""
 END = "<|end|>"
 """Ends every document; in the vocabulary of bytes it is byte 0, which texts do not hold."""
 
@@ -48,14 +51,21 @@ def check_vocabulary(vocab_size: int, dataset: str) -> None:
         raise UserError(f"vocab_size {vocab_size}: data set {dataset} is text; use 256 (bytes) or more (BPE)")
 
 
-def tokenise(documents: Sequence[tuple[Split, bytes]], vocab_size: int) -> tuple[TokenChunks, dict[str, Any]]:
+class Documents(Protocol):
+    """Documents with their splits; can be gone through more than once."""
+
+    def __iter__(self) -> Iterator[tuple[Split, bytes]]: ...
+
+
+def tokenise(documents: Documents, vocab_size: int) -> tuple[TokenChunks, dict[str, Any]]:
     """``documents`` as tokens below ``vocab_size``, each followed by the end token.
 
-    The end token counts as one byte of text, in every vocabulary, so that bits per byte compare.
+    A BPE is trained on the first `TRAINING_BYTES` of the training split. The end token counts as one
+    byte of text, in every vocabulary, so that bits per byte compare.
     """
     if vocab_size == BYTES_VOCABULARY:
         return _bytes_chunks(documents), {"tokeniser": "bytes"}
-    model = train_bpe((text for split, text in documents if split == "train"), vocab_size)
+    model = train_bpe(_first_bytes(documents), vocab_size)
     about = {"tokeniser": "bpe", "tokeniser_sha256": hashlib.sha256(model.encode()).hexdigest()}
     return _bpe_chunks(documents, model), about
 
@@ -92,6 +102,19 @@ def _bpe_chunks(
 
     tokenizer = Tokenizer.from_str(model)
     end = tokenizer.token_to_id(END)
+    left = iter(documents)
+    while batch := list(islice(left, 256)):
+        encoded = tokenizer.encode_batch([text.decode() for _, text in batch], add_special_tokens=False)
+        for (split, text), encoding in zip(batch, encoded, strict=True):
+            yield split, np.array([*encoding.ids, end], dtype=np.int64), len(text) + 1
+
+
+def _first_bytes(documents: Documents) -> Iterator[bytes]:
+    """Training texts, up to `TRAINING_BYTES`."""
+    left = TRAINING_BYTES
     for split, text in documents:
-        ids = tokenizer.encode(text.decode(), add_special_tokens=False).ids
-        yield split, np.array([*ids, end], dtype=np.int64), len(text) + 1
+        if left <= 0:
+            return
+        if split == "train":
+            left -= len(text)
+            yield text

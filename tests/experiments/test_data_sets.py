@@ -269,6 +269,46 @@ def test_text_with_too_small_a_vocabulary_is_refused(data_root):
         DATASETS.get("speeches").load(64, data_root)
 
 
+def test_near_copies_are_dropped_in_an_order_that_depends_on_content():
+    from experiments.data.overlap import without_near_copies
+
+    original = made_up_text(1, words=4000)
+    edited = original[:6000] + b" a few words put in between " + original[6000:-500]
+    half = original[: len(original) // 3] + made_up_text(2, words=4000)
+    other = made_up_text(3, words=4000)
+    assert without_near_copies([original, edited, half, other]) == [original, half, other]
+    assert without_near_copies([b"short", b"shore"]) == [b"short", b"shore"], "too short to tell"
+
+
+def test_python_source_selects_text_without_copies_and_holds_out_files():
+    from experiments.data.python_source import select
+
+    texts = [made_up_text(number, words=1000) for number in range(200)]
+    odd = [b"", b"  \n", b"\xff\xfe", b"a\0b"]
+    copies = [text + b"\n# another ending\n" for text in texts[:60]]
+    documents = select([*texts, *odd, *texts[:20], *copies])
+    assert sorted(documents) == sorted(select([*copies, *texts[::-1], *odd]))
+    assert len(documents) == 200
+    assert {split for split, _ in documents} == {"train", "val"}
+
+
+def test_python_source_pins_wheels_of_any_platform():
+    from experiments.data.python_source import WHEELS
+
+    assert all(wheel.file.endswith("-py3-none-any.whl") and len(wheel.sha256) == 64 for wheel in WHEELS)
+    assert len({wheel.project for wheel in WHEELS}) == len(WHEELS) > 10
+
+
+@pytest.mark.slow
+def test_python_source_is_the_pinned_stream_of_over_60_mb(tmp_path):
+    """Golden: another stream needs a new version. Fetches 34 MB; half a minute."""
+    data = DATASETS.get("python_source").prepare(256, tmp_path)
+    splits = data.manifest["splits"]
+    assert (splits["train"]["bytes"], splits["val"]["bytes"]) == (122_955_044, 3_502_228)
+    assert splits["train"]["stream_sha256"].startswith("f8f8d0a4a5fdea95")
+    assert splits["val"]["stream_sha256"].startswith("ec4306d2dd1fd4a7")
+
+
 # --- speeches ---------------------------------------------------------------------------------------
 
 
