@@ -40,7 +40,7 @@ def compute_on(runs: pd.DataFrame, axis: str) -> pd.Series:
     """
     if axis not in COMPUTE_AXES:
         raise UserError(f"unknown compute axis '{axis}': known are {', '.join(COMPUTE_AXES)}")
-    return _AXES["tokens" if axis == WALL else axis](runs).astype("float64")
+    return _AXES["tokens" if axis == WALL else axis](runs).astype("Float64").astype("float64")
 
 
 def total_params(runs: pd.DataFrame) -> pd.Series:

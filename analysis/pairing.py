@@ -120,6 +120,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _check_length(left: pd.DataFrame) -> None:
+    if left["steps"].isna().any():  # imported runs do not say
+        return
     at = int(np.argmin(left["steps"].to_numpy(int)))
     shortest, size = int(left["steps"].iloc[at]), left["size"].iloc[at]
     if shortest < MIN_STEPS:
@@ -128,8 +130,16 @@ def _check_length(left: pd.DataFrame) -> None:
         )
 
 
+def _floats(values: pd.Series) -> pd.Series:
+    """Whole numbers that may be missing, as floats and NaN."""
+    return values.astype("Float64").astype("float64")
+
+
 def _assemble(pairs: Pairs, axis: str) -> PairedArms:
     left, right = pairs.left, pairs.right
+    compute_left, compute_right = compute_on(left, axis), compute_on(right, axis)
+    if compute_left.isna().any() or compute_right.isna().any():
+        raise RefusalError(RefusalReason.NO_COMPUTE, f"{axis} needs columns that are empty in some runs")
     keys = list(zip(left["budget"].to_numpy(float), left["size"], strict=True))
     rungs = list(dict.fromkeys(keys))
     rung = np.array([rungs.index(key) for key in keys])
@@ -147,11 +157,11 @@ def _assemble(pairs: Pairs, axis: str) -> PairedArms:
         compute_axis=axis,
         sizes=tuple(size for _, size in rungs),
         budget=np.array([budget for budget, _ in rungs]),
-        params_baseline=first(left["params_decoder"]),
-        params_variant=first(right["params_decoder"] + right["params_stream"]),
+        params_baseline=first(_floats(left["params_decoder"])),
+        params_variant=first(_floats(right["params_decoder"] + right["params_stream"])),
         tokens=first(left["tokens"]),
-        compute_baseline=first(compute_on(left, axis)),
-        compute_variant=first(compute_on(right, axis)),
+        compute_baseline=first(compute_left),
+        compute_variant=first(compute_right),
         loss_baseline=mean(left["val_loss"]),
         loss_variant=mean(right["val_loss"]),
         num_seeds=np.bincount(rung).astype(float),

@@ -29,8 +29,8 @@ class PlanCell(BaseModel):
     stream_options: str
     """Canonical JSON."""
     size: str = Field(min_length=1)
-    params: int = Field(gt=0)
-    """All parameters of the baseline of this size."""
+    params: int | None = Field(gt=0)
+    """All parameters of the baseline of this size; None where imported runs do not say."""
     budget: float = Field(gt=0, allow_inf_nan=False)
     tokens: int = Field(gt=0)
     seed: int

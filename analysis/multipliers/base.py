@@ -34,6 +34,7 @@ class RefusalReason(StrEnum):
     NOT_IDENTIFIABLE = "not identifiable"
     NO_THROUGHPUT = "no throughput measured"
     NO_VARIANCE = "zero residual variance"
+    NO_COMPUTE = "compute unknown on this axis"
     NO_RATES = "learning rates not swept"
 
 
