@@ -51,14 +51,23 @@ class Store:
             logging.getLogger(name).setLevel(logging.ERROR)
         with _schema_lock(uri):
             self.client: Any = MlflowClient(tracking_uri=uri)
-            known = self.client.get_experiment_by_name(EXPERIMENT)
-            if known is None:
-                location = _artefact_location(uri)
-                self.experiment_id = self.client.create_experiment(EXPERIMENT, artifact_location=location)
-            else:
-                self.experiment_id = known.experiment_id
-                if known.lifecycle_stage == "deleted":
-                    self.client.restore_experiment(self.experiment_id)
+            self.experiment_id = self._experiment(_artefact_location(uri))
+
+    def _experiment(self, location: str | None) -> str:
+        """Id of the experiment, made if it is missing, whoever else is making it."""
+        from mlflow.exceptions import MlflowException
+
+        known = self.client.get_experiment_by_name(EXPERIMENT)
+        if known is None:
+            try:
+                return str(self.client.create_experiment(EXPERIMENT, artifact_location=location))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                known = self.client.get_experiment_by_name(EXPERIMENT)
+        elif known.lifecycle_stage == "deleted":
+            self.client.restore_experiment(known.experiment_id)
+        return str(known.experiment_id)
 
 
 def set_environment() -> None:

@@ -97,19 +97,23 @@ def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
         spec = _read_spec(run_dir)
         if spec is None:
             continue
-        lock = FileLock(run_dir / "lock")
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
+        if _is_running(run_dir):
             logger.info("%s: still running, left to its own process", run_dir)
-            count += 1
-            continue
-        with lock:
+        else:
             record = read_record(run_dir)
             run = MirroredRun(store, spec, run_dir, Settings(grid=grid), record)
             run.finish(record.status if record else RunStatus.INTERRUPTED)
         count += 1
     return count
+
+
+def _is_running(run_dir: Path) -> bool:
+    """Whether a process holds the run's lock; it is given back at once, so that a run can start."""
+    try:
+        with FileLock(run_dir / "lock", blocking=False):
+            return False
+    except Timeout:
+        return True
 
 
 def _read_spec(run_dir: Path) -> RunSpec | None:

@@ -326,6 +326,23 @@ def test_an_outage_in_the_middle_leaves_no_gap(runs, spec_of, monkeypatch):
     assert history(runs, tracker.run_id, "train_loss") == series(1, 24)
 
 
+def test_an_experiment_made_by_another_process_in_between_is_used(runs, monkeypatch):
+    store = Store(store_uri(runs))
+    look_up = type(store.client).get_experiment_by_name
+    answers = iter([None])
+    monkeypatch.setattr(
+        type(store.client), "get_experiment_by_name", lambda self, name: next(answers, look_up(self, name))
+    )
+    assert Store(store_uri(runs)).experiment_id == store.experiment_id
+
+
+def test_a_deleted_experiment_is_restored(runs, spec_of):
+    store = Store(store_uri(runs))
+    store.client.delete_experiment(store.experiment_id)
+    assert mirror_run(spec_of(), runs, rows(1, 24), RunStatus.FINISHED)[0]
+    assert len(all_runs(runs)) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "told"),
     [("finished", "FINISHED"), ("failed", "FAILED"), ("diverged", "FAILED"), ("interrupted", "KILLED")],
@@ -530,3 +547,76 @@ def test_no_request_leaves_the_machine_and_nothing_is_printed(first_use):
     work, _, done = first_use
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(work.iterdir()) == [], "no mlruns folder where the process ran"
+
+
+def start_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """An MLflow server of one worker, up when this returns."""
+    import socket
+
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        f"sqlite:///{folder}/server.db",
+    ]
+    command += ["--artifacts-destination", str(folder / "files"), "--port", str(port), "--workers", "1"]
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    log = open(folder / "server.log", "ab")  # noqa: SIM115  (the server's, for as long as it lives)
+    server = subprocess.Popen(
+        command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True
+    )
+    deadline = time.monotonic() + 90
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return server
+        assert server.poll() is None and time.monotonic() < deadline, (folder / "server.log").read_text()
+        time.sleep(0.2)
+
+
+@pytest.mark.services
+def test_m04_a_server_that_goes_away_in_the_middle_and_comes_back(
+    runs, spec_of, tmp_path, monkeypatch, unused_port
+):
+    uri = f"http://127.0.0.1:{unused_port}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    spec = spec_of()
+    run_dir = make_dir(spec, runs)
+    server = start_server(tmp_path, unused_port)
+    try:
+        tracker = tracking.MlflowTracker(spec, run_dir, Settings(runs=runs), uri, flush_seconds=0.2)
+        run_id = tracker.run_id
+        assert run_id
+        for row in rows(1, 10):
+            tracker.log(row)
+        time.sleep(2)
+        os.killpg(server.pid, 9)
+        server.wait()
+        for row in rows(11, 20):
+            tracker.log(row)
+        time.sleep(2)
+        server = start_server(tmp_path, unused_port)
+        for row in rows(21, 24):
+            tracker.log(row)
+        write_rows(run_dir, rows(1, 24))
+        write_record(run_dir, record_of(spec, RunStatus.FINISHED))
+        tracker.close(RunStatus.FINISHED)
+        assert history(runs, run_id, "train_loss") == series(1, 24)
+        assert [run.info.status for run in all_runs(runs)] == ["FINISHED"]
+        assert {"spec.json", "record.json"} <= {item.path for item in client(runs).list_artifacts(run_id)}
+        before = contents(runs)
+        assert sync([run_dir], uri) == 1
+        assert contents(runs) == before
+    finally:
+        os.killpg(server.pid, 9)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
