@@ -22,7 +22,7 @@ OPERATIONAL = ("device", "threads", "compile")
 """Settings kept as tags: they may change when a run moves, and the drift is noted (case M18)."""
 
 MOST_POINTS = 2000
-"""Points of a series; of longer runs every k-th step, and every validation. MLflow's charts ask for 2,500 at most."""
+"""Points of a series; of longer runs every k-th step and every validation (a chart asks for 2,500)."""
 
 LONGEST_PARAM = 250
 """Parameters are cut here: they are for searching, spec.json is the full text (case M19)."""
