@@ -14,8 +14,8 @@ class FitInputError(UserError):
 class FitStatus(StrEnum):
     """How far a fit can be trusted.
 
-    converged: a minimum inside the bounds. bound_hit: a minimum on a bound (say E = 0); standard errors are
-    conditional on it. not_identifiable: the data do not determine the parameters. failed: no minimum found.
+    converged: a minimum inside the bounds. bound_hit: a minimum at E = 0, on which the standard errors are
+    conditional. not_identifiable: the data do not determine the parameters. failed: no minimum found.
     """
 
     CONVERGED = "converged"
@@ -63,7 +63,8 @@ class FitResult(BaseModel):
             over sigma where one was given; residual: "log" (ln loss - ln predicted) or "linear".
         range: lowest and highest value per input variable, and "loss".
         diagnostics: solver's numbers: gradient (largest cosine between residual and derivative),
-            condition (of the scaled Jacobian), starts, starts_at_best (share), iterations, residual_sd.
+            condition (of the scaled Jacobian), starts_ranked (by their objective), starts (followed to a
+            minimum), starts_at_best (share of those), iterations, residual_sd, dof.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -10,6 +10,7 @@ from analysis.forms.base import Array, Form, Units
 from analysis.newton import Minima
 from analysis.objective import Problem, evaluate, influence
 from analysis.residuals import Residual
+from analysis.robust_covariance import robust_sd, sandwich
 
 SAME_OBJECTIVE = 1e-6
 # Above, a parameter combination is determined by the rounding of the losses rather than by the losses.
@@ -29,6 +30,7 @@ class Draft:
     fixed: dict[str, float]
     huber_delta: float | None
     residual: Residual
+    starts_ranked: int = 0
 
     def without_answer(self, status: FitStatus, message: str) -> FitResult:
         """A result without parameters."""
@@ -56,7 +58,7 @@ class Draft:
         at_bound = problem.free & ((theta <= lower) | (theta >= upper))
         varying = problem.free & ~at_bound
         jacobian = self._weighted_jacobian(problem, theta)
-        reason = form.defect(parameters, self.data.inputs)
+        reason = form.defect(parameters, self.data.inputs) or self._no_law(parameters, at_bound)
         if reason := reason or self._undetermined(problem, jacobian, varying, diagnostics):
             return self._result(
                 parameters, {}, None, objective, FitStatus.NOT_IDENTIFIABLE, reason, diagnostics
@@ -74,6 +76,14 @@ class Draft:
             status = FitStatus.BOUND_HIT
             message = f"on its bound: {', '.join(names)}; the other standard errors are conditional on it"
         return self._result(parameters, errors, covariance, objective, status, message, diagnostics)
+
+    def _no_law(self, parameters: dict[str, float], at_bound: np.ndarray) -> str:
+        """An exponent on its bound: the points are flat, rise, or end on a plateau."""
+        names = [
+            n for n, b in zip(self.form.parameters, at_bound, strict=True) if b and n in self.form.exponents
+        ]
+        values = ", ".join(f"{name} = {parameters[name]:.4g}" for name in names)
+        return f"no law of this form: exponent on its bound, {values}" if names else ""
 
     def _at_best(self, minima: Minima) -> np.ndarray:
         """Which starts ended at the lowest objective of all."""
@@ -107,6 +117,7 @@ class Draft:
         share = self.data.weights / self.data.weights.mean()
         return {
             "gradient": float(cosine[inside].max(initial=0.0)),
+            "starts_ranked": float(self.starts_ranked),
             "starts": float(len(at_best)),
             "starts_at_best": float(at_best.mean()),
             "iterations": float(minima.iterations[0]),
@@ -141,28 +152,27 @@ class Draft:
         units: Units,
         diagnostics: dict[str, float],
     ) -> Array:
-        """Inverse information x residual variance (Huber's form when robust), in public parameters.
+        """Covariance of the public parameters: classical for least squares, a smoothed sandwich for Huber.
 
         A known sigma is not trusted below the scatter: the variance is multiplied by max(1, chi^2 / dof).
         """
         log_curve, _ = problem.form.log_curve(theta_P[None], problem.z)
         residual = problem.residual.of(problem.log_loss, log_curve[0]) * problem.precision
-        _, psi, slope = influence(residual, problem.delta)
-        weights = self.data.weights
-        num_points, num_varying = int((weights > 0).sum()), int(varying.sum())
-        variance = float(weights @ psi**2) / max(num_points - num_varying, 1)
-        if problem.delta is not None:
-            inside = float(weights @ slope / weights.sum())
-            correction = 1 + num_varying / num_points * (1 - inside) / max(inside, 1e-12)
-            variance *= (correction / max(inside, 1.0 / num_points)) ** 2
+        norms = np.linalg.norm(jacobian_PN[varying], axis=1)
+        columns, weights = jacobian_PN[varying] / norms[:, None], self.data.weights
+        num_points = int((weights > 0).sum())
+        spare = max(num_points - len(norms), 1)
+        if problem.delta is None:
+            scatter = float(weights @ residual**2) / spare
+            shape = scatter * np.linalg.inv(columns @ columns.T)
+        else:
+            scatter = robust_sd(residual[weights > 0]) ** 2
+            shape = sandwich(columns, residual, weights, problem.delta) * (num_points / spare)
         if self.data.sigma_known:
-            diagnostics["chi2_per_dof"] = variance
-            variance = max(variance, 1.0)
-        columns = jacobian_PN[varying]
-        norms = np.linalg.norm(columns, axis=1)
-        inverse = np.linalg.inv((columns / norms[:, None]) @ (columns / norms[:, None]).T)
+            diagnostics["chi2_per_dof"] = scatter
+            shape = shape * max(1.0, 1.0 / scatter) if scatter > 0 else np.linalg.inv(columns @ columns.T)
         internal = np.zeros((len(theta_P), len(theta_P)))
-        internal[np.ix_(varying, varying)] = variance * inverse / np.outer(norms, norms)
+        internal[np.ix_(varying, varying)] = shape / np.outer(norms, norms)
         outward = problem.form.public_jacobian(theta_P, units)
         covariance: Array = outward @ internal @ outward.T
         return covariance

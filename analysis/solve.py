@@ -55,11 +55,11 @@ def fit(
     fixed = dict(fixed or {})
     data = checked(form, x, loss, weights=weights, sigma=sigma, spec_ids=spec_ids)
     check_options(form, huber_delta, fixed)
-    draft = Draft(form, data, group, fixed, huber_delta, residual)
+    exponents = exponent_grid(form) if exponent_starts is None else checked_starts(form, exponent_starts)
+    draft = Draft(form, data, group, fixed, huber_delta, residual, len(exponents))
     if shortage := missing_information(form, data.x, data.weights, fixed):
         return draft.without_answer(FitStatus.NOT_IDENTIFIABLE, shortage)
     problem, units, fixed_P = pose(form, data, huber_delta, fixed, residual)
-    exponents = exponent_grid(form) if exponent_starts is None else checked_starts(form, exponent_starts)
     minima = search(problem, data, units, fixed_P, exponents)
     return draft.judge(problem, units, minima)
 

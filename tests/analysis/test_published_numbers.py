@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from analysis.forms.base import form_named
+from analysis.multipliers.pair_slope import estimate_pair_slope
 from analysis.published import attnres_ablations as ablations
 from analysis.published import attnres_cost as cost
 from analysis.published import attnres_dynamics as dynamics
@@ -81,6 +82,16 @@ def test_the_multipliers_of_table_2(variant, m, lo, hi, p):
     assert pair_and_slope(variant)[:3] == pytest.approx((m, lo, hi), abs=5e-4)
     paired = stats.linregress(np.log(COMPUTE), np.log(losses(paper.BASELINE)) - np.log(losses(variant)))
     assert paired.pvalue == pytest.approx(p, abs=5e-3)
+
+
+def test_the_headline_estimator_is_the_formula_when_e_is_zero():
+    x, ones = np.log(COMPUTE)[None], np.ones((1, len(COMPUTE)))
+    for variant in paper.VARIANTS:
+        arms = losses(paper.BASELINE)[None], losses(variant)[None]
+        headline = estimate_pair_slope(x, x, *arms, ones, irreducible=0.0)
+        half = stats.t.ppf(0.975, headline.dof) * np.sqrt(headline.variance)
+        ends = (headline.ln_m[0], headline.ln_m[0] - half[0], headline.ln_m[0] + half[0])
+        assert np.exp(ends) == pytest.approx(pair_and_slope(variant)[:3], rel=1e-9)
 
 
 def test_the_exponent_of_the_formula_is_the_one_of_the_solver():
