@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis import commands_beside
 from attnres.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
         return WRONG_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -69,38 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     multipliers.add_argument("--rate", default="matched", choices=("matched", "tuned"), help="for --variant")
     figures = add("figures", _figures, "files of the study -> figures/")
     report = add("report", _report, "everything from runs.csv to report.html and report.md")
-    power = add(
-        "power", _power, "interval and power of a planned study, by formula and simulation", study=False
-    )
-    power.add_argument("--pilot", type=Path, metavar="DIR", help="results/NAME that measured noise and slope")
-    power.add_argument("--variant", help="arm of the pilot")
-    power.add_argument("--multiplier", type=float, default=1.25, help="true compute multiplier (1.25)")
-    power.add_argument("--against", type=float, default=1.0, help="multiplier to tell it from (1)")
-    power.add_argument("--power", type=float, default=0.8, help="power to plan for (0.8)")
-    power.add_argument("--sizes", type=int, help="distinct sizes")
-    power.add_argument("--seeds", type=int, help="seeds of every size")
-    power.add_argument("--range", type=float, help="largest compute over smallest")
-    power.add_argument("--seed-sd", type=float, help="standard deviation over seeds, nats")
-    power.add_argument("--correlation", type=float, help="of the seed noise of paired runs")
-    power.add_argument("--lack-of-fit", type=float, help="scatter of the laws that the arms share, nats")
-    power.add_argument("--exponent", type=float, help="of the law")
-    power.add_argument("--irreducible", type=float, help="irreducible loss, nats")
-    power.add_argument("--loss", type=float, help="loss at the middle of the ladder, nats")
-    importer = add("import", _import, "a CSV or an MLflow experiment of other runs -> plan.json, runs.csv")
-    source = importer.add_mutually_exclusive_group(required=True)
-    source.add_argument("--csv", type=Path, metavar="FILE", help="one run a line")
-    source.add_argument("--mlflow", metavar="URI", help="tracking URI; needs --experiment")
-    importer.add_argument("--experiment", help="name of the MLflow experiment")
-    importer.add_argument("--baseline", required=True, help="the variant that the others are compared with")
-    importer.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        metavar="OURS=THEIRS",
-        help="e.g. val_loss=eval_loss, or val_loss=metrics.eval/loss for MLflow",
-    )
-    words = add("dictionary", _dictionary, "the contracts -> the data dictionary of results/", study=False)
-    words.add_argument("--out", type=Path, default=Path("results/README.md"), metavar="FILE")
+    commands_beside.add_commands(add)
     for sub in (multipliers, figures, report):
         sub.add_argument(
             "--allow",
@@ -204,68 +174,4 @@ def _report(options: argparse.Namespace) -> int:
     draw_all(study)
     write_report(study)
     print(f"report: {options.study / 'report.html'}")
-    return DONE
-
-
-def _power(options: argparse.Namespace) -> int:
-    from dataclasses import replace
-
-    from analysis.outlook import ASSUMED, outlook_lines, resolve_lines
-    from analysis.pilot import design_of_pilot
-    from analysis.power import check_power, pairs_first_guess
-    from analysis.study import Study
-
-    design = ASSUMED
-    if options.pilot is not None:
-        if options.variant is None:
-            raise UserError("--pilot needs --variant: the arm whose pairs measured the noise")
-        design = design_of_pilot(Study(options.pilot), options.variant)
-    given = {
-        "num_sizes": options.sizes,
-        "num_seeds": options.seeds,
-        "compute_range": options.range,
-        "seed_sd": options.seed_sd,
-        "correlation": options.correlation,
-        "lack_of_fit": options.lack_of_fit,
-        "exponent": options.exponent,
-        "irreducible": options.irreducible,
-        "loss": options.loss,
-    }
-    design = replace(design, **{name: value for name, value in given.items() if value is not None})
-    m1, m0 = options.multiplier, options.against
-    simulated = check_power(design, m1, m0)
-    for line in outlook_lines(design, (m1,)):
-        print(line)
-    print(f"power against {m0:.3g}, simulated: {simulated:.0%}")
-    guess = pairs_first_guess(design, m1, m0, power=options.power)
-    print(f"first guess with known variance: {guess:.1f} pairs (too few at few sizes)")
-    for line in resolve_lines(design, m1, m0, options.power):
-        print(line)
-    return DONE
-
-
-def _import(options: argparse.Namespace) -> int:
-    from analysis.importing import import_csv, import_mlflow
-
-    mapping = {}
-    for pair in options.map:
-        ours, equals, theirs = pair.partition("=")
-        if not (ours and equals and theirs):
-            raise UserError(f"--map {pair}: must be OURS=THEIRS")
-        mapping[ours] = theirs
-    if options.csv is not None:
-        count = import_csv(options.csv, options.study, options.baseline, mapping)
-    elif options.experiment is None:
-        raise UserError("--mlflow needs --experiment")
-    else:
-        count = import_mlflow(options.mlflow, options.experiment, options.study, options.baseline, mapping)
-    print(f"{options.study}: {count} runs; next: python -m analysis report --study {options.study}")
-    return DONE
-
-
-def _dictionary(options: argparse.Namespace) -> int:
-    from analysis.dictionary import write_dictionary
-
-    write_dictionary(options.out)
-    print(options.out)
     return DONE

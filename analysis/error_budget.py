@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from analysis.multipliers.base import LEVEL, PairedArms, RefusalError
-from analysis.multipliers.pair_slope import estimate_pair_slope, inputs_of, pair_slope
+from analysis.multipliers.pair_arrays import estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
 
 def error_budget(

@@ -19,7 +19,8 @@ import numpy as np
 from scipy import optimize, stats
 
 from analysis.multipliers.base import Floats, PairedArms, RefusalError, check_arms
-from analysis.multipliers.pair_slope import PairSlope, estimate_pair_slope, inputs_of
+from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of
 
 SIGNIFICANCE = 0.05
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.multipliers.base import LEVEL, MIN_SIZES
-from analysis.multipliers.pair_slope import estimate_pair_slope
+from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.simulation import Design, intervals, simulate
 from attnres.errors import UserError
 

@@ -16,7 +16,8 @@ from analysis.fits import fit_arm
 from analysis.forms.base import form_named
 from analysis.model_comparison import compare_models
 from analysis.multipliers.base import LEVEL, Estimate, PairedArms, RefusalError
-from analysis.multipliers.pair_slope import estimate_pair_slope, inputs_of, pair_slope, pair_slope_at
+from analysis.multipliers.pair_arrays import estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of, pair_slope, pair_slope_at
 from analysis.rates import best_rates
 from analysis.study import Study
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.multipliers.base import LEVEL, Floats
-from analysis.multipliers.pair_slope import PairSlope, estimate_pair_slope
+from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
 
 
 @dataclass(frozen=True)

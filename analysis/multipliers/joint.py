@@ -26,7 +26,8 @@ from analysis.multipliers.base import (
     RefusalError,
     RefusalReason,
 )
-from analysis.multipliers.pair_slope import PairSlope, estimate_pair_slope, inputs_of, pair_slope
+from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
 MAX_LN_M = math.log(100)
 """Multipliers searched: a hundredth to a hundredfold."""

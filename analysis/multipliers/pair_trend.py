@@ -22,7 +22,8 @@ from analysis.multipliers.base import (
     check_arms,
     student_interval,
 )
-from analysis.multipliers.pair_slope import estimate_pair_slope, inputs_of, pair_slope
+from analysis.multipliers.pair_arrays import estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
 
 @dataclass(frozen=True)

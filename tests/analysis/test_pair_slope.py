@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from analysis.multipliers.base import LEVEL, RefusalError, RefusalReason
-from analysis.multipliers.pair_slope import estimate_pair_slope, inputs_of, pair_slope, pair_slope_at
+from analysis.multipliers.pair_arrays import estimate_pair_slope
+from analysis.multipliers.pair_slope import inputs_of, pair_slope, pair_slope_at
 from analysis.simulation import Design, simulate
 from tests.analysis.studies import arms_of
 

@@ -1,0 +1,183 @@
+"""Null and overhead controls, tuned rates, wall-clock: rows of the same table."""
+
+import pandas as pd
+import pytest
+
+from analysis.comparison import Comparison, Question, null_label, questions
+from analysis.noise import measure_noise
+from analysis.notes import write_notes
+from analysis.plan_file import Plan
+from analysis.rates import best_rates
+from analysis.study import THROUGHPUT_COLUMNS, Study
+from analysis.tabular import write_table
+from tests.analysis.planted import PlantedStudy, planted, write_study
+from tests.analysis.studies import BASELINE, VARIANT, ask, made_study
+
+
+def throughput(folder, ratio, lo=None, hi=None, sizes=5):
+    rows = [
+        {
+            "size": f"d{i + 2}w{32 * (i + 2)}",
+            "variant": VARIANT,
+            "baseline": BASELINE,
+            "ratio": ratio,
+            "lo": lo,
+            "hi": hi,
+            "machine": "test",
+        }
+        for i in range(sizes)
+    ]
+    write_table(folder / "throughput.csv", THROUGHPUT_COLUMNS, rows)
+
+
+def test_s17_slowing_the_variant_changes_the_wall_clock_multiplier_only(tmp_path):
+    made_study(tmp_path, overhead=0.03)
+    found = {}
+    for ratio in (1.0, 0.8):
+        throughput(tmp_path, ratio)
+        study = Study(tmp_path)
+        found[ratio] = {
+            axis: ask(study, axis=axis).estimate.compute_multiplier for axis in ("exact", "tokens", "wall")
+        }
+    assert found[1.0]["exact"] == found[0.8]["exact"]
+    assert found[0.8]["wall"] / found[1.0]["wall"] == pytest.approx(0.8, rel=1e-12)
+    # Equal-token multiplier times the ratio: the overhead in FLOPs must not count twice.
+    assert found[1.0]["wall"] == found[1.0]["tokens"]
+
+
+def test_an_uncertain_ratio_widens_the_wall_clock_interval(tmp_path):
+    made_study(tmp_path)
+    throughput(tmp_path, 0.8)
+    sure = ask(Study(tmp_path), axis="wall").estimate
+    throughput(tmp_path, 0.8, 0.6, 1.0)
+    unsure = ask(Study(tmp_path), axis="wall").estimate
+    assert unsure.ln_m == sure.ln_m
+    assert unsure.hi - unsure.lo > 1.5 * (sure.hi - sure.lo)
+
+
+def test_a_size_without_throughput_is_named(tmp_path):
+    made_study(tmp_path)
+    throughput(tmp_path, 0.9, sizes=4)
+    status = ask(Study(tmp_path), axis="wall").row()["status"]
+    assert status == "refused: no throughput measured: full_attnres at d6w192 (throughput.csv)"
+
+
+def test_null_from_trained_seeds_contains_one(tmp_path):
+    misses = 0
+    for seed in range(20):
+        study = made_study(tmp_path / str(seed), seeds=4, seed=seed)
+        found = ask(study, variant=null_label(BASELINE))
+        assert found.estimate.status == "converged"
+        assert found.arms.num_pairs == 10
+        misses += not found.estimate.lo <= 0 <= found.estimate.hi
+    assert misses <= 3
+
+
+def test_null_cells_of_the_plan_are_preferred(tmp_path):
+    made = planted(sizes=5, seeds=2, arms=(BASELINE, VARIANT), curves=False)
+    cells = [
+        c.model_copy(update={"role": "null"}) if c.variant == BASELINE and c.seed == 1 else c
+        for c in made.plan.cells
+    ]
+    plan = Plan(**{**made.plan.model_dump(), "cells": [c.model_dump() for c in cells]})
+    write_study(tmp_path, PlantedStudy(plan, made.rows, []))
+    found = ask(Study(tmp_path), variant=null_label(BASELINE))
+    assert found.arms.num_pairs == 5
+    assert ask(Study(tmp_path)).arms.num_pairs == 5
+
+
+def test_overhead_only_control_costs_its_overhead(tmp_path):
+    """An arm that changes nothing and costs 5 %: m = 1/1.05 on exact FLOPs, 1 at equal tokens."""
+    made = planted(
+        compute_multiplier=1 / 1.05,
+        overhead=0.05,
+        noise=5e-5,
+        lack_of_fit=0,
+        arms=(BASELINE, VARIANT),
+        curves=False,
+    )
+    cells = [
+        c.model_copy(update={"role": "overhead_only"}) if c.variant == VARIANT else c for c in made.plan.cells
+    ]
+    plan = Plan(**{**made.plan.model_dump(), "cells": [c.model_dump() for c in cells]})
+    write_study(tmp_path, PlantedStudy(plan, made.rows, []))
+    study = Study(tmp_path)
+    assert ask(study).estimate.compute_multiplier == pytest.approx(1 / 1.05, abs=0.003)
+    assert ask(study, axis="tokens").estimate.compute_multiplier == pytest.approx(1.0, abs=0.003)
+
+
+def rate_study(folder, *, best_of_variant: float, sizes: int = 5) -> Study:
+    """Four rates a size; the ladder stands at 2e-3; losses are parabolas in ln lr."""
+    import math
+
+    rates = (1e-3, 2e-3, 4e-3, 8e-3)
+    made = planted(sizes=sizes, seeds=1, arms=(BASELINE, VARIANT), curves=False, lack_of_fit=0.0)
+    rows, cells = [], []
+    for row, cell in zip(made.rows, made.plan.cells, strict=True):
+        best = 2e-3 if row["variant"] == BASELINE else best_of_variant
+        for k, lr in enumerate(rates):
+            loss = row["val_loss"] + 0.02 * math.log(lr / best) ** 2
+            ids = {"spec_id": f"{row['spec_id']}r{k}", "lr": lr}
+            rows.append(row | ids | {"val_loss": loss})
+            role = "ladder" if lr == 2e-3 else "rate"
+            cells.append(cell.model_copy(update=ids | {"pair_id": f"{cell.pair_id}r{k}", "role": role}))
+    plan = Plan(**{**made.plan.model_dump(), "cells": [c.model_dump() for c in cells]})
+    write_study(folder, PlantedStudy(plan, rows, []))
+    return Study(folder)
+
+
+def test_tuned_arms_stand_at_their_own_best_rate(tmp_path):
+    study = rate_study(tmp_path, best_of_variant=4e-3)
+    matched, tuned = ask(study), ask(study, rate="tuned")
+    assert tuned.estimate.compute_multiplier == pytest.approx(1.25, abs=0.05)
+    assert matched.estimate.compute_multiplier < 1.18
+    assert {b.best for b in best_rates(study.cells) if b.variant == VARIANT} == {4e-3}
+    optimum = [b.optimum for b in best_rates(study.cells) if b.variant == VARIANT]
+    assert optimum == pytest.approx([4e-3] * 5, rel=1e-6)
+
+
+def test_a_best_rate_at_the_edge_is_refused_and_named(tmp_path):
+    study = rate_study(tmp_path, best_of_variant=8e-3)
+    status = ask(study, rate="tuned").row()["status"]
+    assert "best rate at the edge of those tried: full_attnres d2w64 at 0.008" in status
+
+
+def test_rates_far_apart_are_noted_beside_the_matched_comparison(tmp_path):
+    study = rate_study(tmp_path, best_of_variant=8e-3)
+    comparison = Comparison(study)
+    write_notes(study, [comparison.answer(q) for q in questions(study) if q.estimator == "pair_slope"])
+    notes = [row["note"] for row in study.read_fits("notes")]
+    assert any(
+        "d2w64: full_attnres's best rate 0.008 is 2 steps (4x) from additive's 0.002" in n for n in notes
+    )
+
+
+def test_s10_seed_sd_is_measured_and_small_effects_are_called_noise(tmp_path):
+    study = made_study(tmp_path, seeds=4, noise=0.01, compute_multiplier=1.02, lack_of_fit=0.0)
+    noise = measure_noise(study.cells, BASELINE)
+    assert noise["pooled"]["dof"] == 30
+    assert noise["pooled"]["sd"] == pytest.approx(0.01, rel=0.4)
+    assert noise["pairs"][VARIANT]["correlation"] == pytest.approx(0.5, abs=0.35)
+    write_notes(study, [Comparison(study).answer(Question(VARIANT, "pair_slope", "exact", "matched"))])
+    assert any(row["note"].startswith("noise: ") for row in study.read_fits("notes"))
+
+
+def test_noise_of_single_seeds_is_unknown_not_zero(tmp_path):
+    noise = measure_noise(made_study(tmp_path, seeds=1).cells, BASELINE)
+    assert noise["pooled"] == {"sd": None, "dof": 0}
+
+
+def test_s09_a_standard_error_near_the_effect_is_noted(tmp_path):
+    study = made_study(tmp_path)
+    study.runs["val_loss_se"] = 0.02
+    write_notes(study, [ask(study)])
+    assert any("standard error" in row["note"] for row in study.read_fits("notes"))
+
+
+def test_frames_read_from_files_are_typed(tmp_path):
+    throughput_frame = None
+    made_study(tmp_path)
+    throughput(tmp_path, 0.9)
+    throughput_frame = Study(tmp_path).throughput
+    assert isinstance(throughput_frame, pd.DataFrame)
+    assert throughput_frame["ratio"].dtype == float
