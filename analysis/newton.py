@@ -167,7 +167,11 @@ class _Search:
 
     def _leave(self, result: Minima, ended: np.ndarray, converged: np.ndarray) -> None:
         at = self.rows[ended]
-        result.theta[at], result.objective[at] = self.theta[ended], self.local.objective[ended]
+        objective = self.local.objective[ended]
+        result.theta[at], result.objective[at] = (
+            self.theta[ended],
+            np.where(np.isnan(objective), np.inf, objective),
+        )
         result.converged[at], result.iterations[at] = converged[ended], self.iteration
         self._keep(~ended)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from analysis.fit_result import FitResult
 from analysis.forms.base import Form
+from analysis.residuals import LINEAR
 
 FEWEST_DIGITS, MOST_DIGITS = 3, 17
 GRID = 5
@@ -26,6 +27,8 @@ def printed_parameters(form: Form, result: FitResult) -> dict[str, str]:
     x = {name: grid[:, i] for i, name in enumerate(names)}
     exact = np.log(form.predict(result.parameters, x))
     allowed = SHARE_OF_RESIDUAL * result.diagnostics.get("residual_sd", 0.0)
+    if result.residual == LINEAR.name:  # its residuals are nats, not shares of the loss
+        allowed /= result.range["loss"][1]
     for digits in range(FEWEST_DIGITS, MOST_DIGITS):
         printed = {name: f"{value:.{digits}g}" for name, value in result.parameters.items()}
         with np.errstate(invalid="ignore"):
