@@ -169,6 +169,6 @@ def _assemble(pairs: Pairs, axis: str) -> PairedArms:
         pair_seed=left["seed"].to_numpy(int),
         pair_loss_baseline=left["val_loss"].to_numpy(float),
         pair_loss_variant=right["val_loss"].to_numpy(float),
-        spec_ids=tuple(dict.fromkeys((*left["spec_id"], *right["spec_id"]))),
+        pair_spec_ids=tuple(zip(left["spec_id"], right["spec_id"], strict=True)),
         notes=pairs.notes,
     )

@@ -76,6 +76,12 @@ def _pairs(arms: PairedArms) -> Iterator[dict[str, Any]]:
             "loss_variant": float(arms.loss_variant[i]),
             "difference": float(arms.loss_baseline[i] - arms.loss_variant[i]),
             "compute_multiplier": values[i],
+            "spec_ids": [
+                spec_id
+                for rung, pair in zip(arms.pair_rung, arms.pair_spec_ids, strict=True)
+                if rung == i
+                for spec_id in pair
+            ],
         }
 
 
@@ -194,6 +200,7 @@ def _subset(arms: PairedArms, keep: np.ndarray) -> PairedArms:
             )
         },
         pair_rung=np.array([renumber[int(k)] for k in arms.pair_rung[pairs]], dtype=np.int64),
+        pair_spec_ids=tuple(ids for ids, kept in zip(arms.pair_spec_ids, pairs, strict=True) if kept),
         pair_seed=arms.pair_seed[pairs],
         pair_loss_baseline=arms.pair_loss_baseline[pairs],
         pair_loss_variant=arms.pair_loss_variant[pairs],

@@ -18,7 +18,7 @@ Written by ``analysis fits``
 Written by ``analysis multipliers``
     multipliers.csv           `MULTIPLIER_COLUMNS`
     fits/pairs.json           [{variant, size, budget, compute, compute_variant, n_seeds, loss_baseline,
-                              loss_variant, difference, compute_multiplier}]: what the headline averages
+                              loss_variant, difference, compute_multiplier, spec_ids}]: the headline's rungs
     fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}]; kind: irreducible
                               (free in each arm, shared, fixed: E, disagreement), leave_one_size_out,
                               leave_largest_budget_out, corrupted_cell, rounding

@@ -71,8 +71,14 @@ class PairedArms:
     pair_seed: NDArray[np.int64]
     pair_loss_baseline: Floats
     pair_loss_variant: Floats
-    spec_ids: tuple[str, ...]
+    pair_spec_ids: tuple[tuple[str, str], ...]
+    """Baseline's and variant's run of every pair."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def spec_ids(self) -> tuple[str, ...]:
+        """All runs."""
+        return tuple(dict.fromkeys(spec_id for pair in self.pair_spec_ids for spec_id in pair))
 
     @property
     def num_sizes(self) -> int:
@@ -112,7 +118,7 @@ class PairedArms:
             pair_seed=self.pair_seed,
             pair_loss_baseline=self.pair_loss_variant,
             pair_loss_variant=self.pair_loss_baseline,
-            spec_ids=self.spec_ids,
+            pair_spec_ids=tuple((b, a) for a, b in self.pair_spec_ids),
             notes=self.notes,
         )
 

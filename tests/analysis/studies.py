@@ -56,5 +56,5 @@ def arms_of(
         pair_seed=np.zeros(k, dtype=int),
         pair_loss_baseline=np.asarray(loss_b, float),
         pair_loss_variant=np.asarray(loss_v, float),
-        spec_ids=(),
+        pair_spec_ids=tuple((f"b{i}", f"v{i}") for i in range(k)),
     )
