@@ -1,11 +1,14 @@
 """The number a study is about, read from multipliers.csv: pair + slope, matched rates, exact FLOPs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.comparison import HEADLINE, MATCHED
+from analysis.comparison import HEADLINE, MATCHED, Comparison, Question
 from analysis.compute_axes import EXACT
+from analysis.multipliers.base import PairedArms, RefusalError
+from analysis.pairing import MUST_AGREE
 from analysis.study import Study
 from attnres.errors import UserError
 
@@ -75,3 +78,19 @@ def multiplier_of(row: pd.Series) -> Multiplier:
         verdict=str(row["verdict"]),
         status=str(row["status"]),
     )
+
+
+def pairs_behind(study: Study, questions: Iterable[tuple[str, str]]) -> dict[tuple[str, str], PairedArms]:
+    """(arm, rate) -> the run pairs behind its multipliers, for those that have any.
+
+    Columns in which pairs differ were refused or allowed when multipliers.csv was written; here every
+    difference is let through, so that it shows among the notes of the pairs.
+    """
+    comparison = Comparison(study, MUST_AGREE)
+    found = {}
+    for arm, rate in questions:
+        try:
+            found[arm, rate] = comparison.arms(Question(arm, HEADLINE, EXACT, rate))
+        except RefusalError:
+            continue
+    return found

@@ -8,6 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 MIN_TICKS, MAX_TICKS = 3, 7
+FEWEST_ALLOWED = 5
+"""Labels an axis must have room for: round steps double, so that six may become three, but five two."""
 _STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
@@ -49,6 +51,8 @@ def nice_ticks(low: float, high: float, most: int = MAX_TICKS) -> list[float]:
     Over a decade or more: 1, 2, 5 times powers of ten, thinned where they are many. Below: multiples of
     the smallest round step that leaves at most ``most``.
     """
+    if most < FEWEST_ALLOWED:
+        raise ValueError(f"room for {most} labels cannot promise {MIN_TICKS}: {FEWEST_ALLOWED} are needed")
     if high / low >= 10:
         for digits in ((1, 2, 5), (1, 3), (1,)):
             ticks = _decade_ticks(low, high, digits)
@@ -82,7 +86,7 @@ def plain_labels(ticks: Iterable[float]) -> list[str]:
     ticks = list(ticks)
     if max(ticks, default=1) / min(ticks, default=1) >= 10:
         return [f"{tick:.10f}".rstrip("0").rstrip(".") for tick in ticks]
-    decimals = next(d for d in range(12) if all(abs(round(t, d) - t) <= 1e-9 * abs(t) for t in ticks))
+    decimals = next(d for d in range(20) if all(abs(round(t, d) - t) <= 1e-9 * abs(t) for t in ticks))
     return [f"{tick:.{decimals}f}" for tick in ticks]
 
 

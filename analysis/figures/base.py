@@ -4,6 +4,8 @@ Drawing sees the table alone, as it was written and read back: the data file bes
 is needed to draw it again. Figures never fit.
 """
 
+import csv
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +103,25 @@ def draw(study: Study, name: str) -> Drawn:
     return Drawn(name, figure.title, caption=figure.caption(table))
 
 
+_TEXT = {"spec_id", "size", "variant"}
+"""Columns that are text even where every value looks like a number."""
+
+
 def read_data(path: Path) -> pd.DataFrame:
-    """The data file of a figure, exactly as it was written; absent text is ""."""
-    frame = pd.read_csv(path, float_precision="round_trip", dtype={"spec_id": "str", "size": "str"})
-    for name in frame.columns:
-        if not pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool:
-            frame[name] = frame[name].fillna("")
-    return frame
+    """The data file of a figure: numbers exactly as they were written (absent: NaN), text, true or false."""
+    with open(path, newline="", encoding="utf-8") as handle:
+        header, *lines = list(csv.reader(handle))
+    return pd.DataFrame(
+        {name: _parsed(name, [line[i] for line in lines]) for i, name in enumerate(header)}, columns=header
+    )
+
+
+def _parsed(name: str, texts: list[str]) -> list[str] | list[float] | list[bool]:
+    if name in _TEXT:
+        return texts
+    if texts and set(texts) <= {"True", "False"}:
+        return [text == "True" for text in texts]
+    try:
+        return [float(text) if text else math.nan for text in texts]
+    except ValueError:
+        return texts

@@ -27,7 +27,7 @@ def curve_with_band(fit: FitResult, compute: Floats) -> tuple[Floats, Floats, Fl
     them (central differences), Student's t with the fit's degrees of freedom. NaN bands without covariance.
     """
     form = form_named(fit.form)
-    names = list(fit.parameters)
+    names = form.parameters  # the covariance's order; the file's own is alphabetical
     loss = form.predict(fit.parameters, {"compute": compute})
     dof = fit.diagnostics.get("dof", 0.0)
     if fit.covariance is None or dof <= 0:

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.axes import log_axis
 from analysis.figures.base import FIGURES, LADDER_ROLES, RUN_GID, Figure, NotDrawn
-from analysis.figures.marks import arm_legend, run_point
+from analysis.figures.marks import arm_legend, run_points
 from analysis.figures.style import PAGE, Palette, new_figure
 from analysis.study import CURVES_FILE, Study
 
@@ -101,8 +101,8 @@ def _draw_size(axes: Axes, table: pd.DataFrame, palette: Palette) -> None:
             train["tokens"] / 1e6, train["loss"], color=style.colour, linestyle=style.dash, linewidth=0.8,
             alpha=0.9, gid=f"{RUN_GID}{spec_id}",
         )  # fmt: skip
-        for point in run[run["item"] == "validation"].to_dict("records"):
-            run_point(axes, point["tokens"] / 1e6, point["loss"], style, str(spec_id))
+        marks = run[run["item"] == "validation"]
+        run_points(axes, marks["tokens"] / 1e6, marks["loss"], style, str(spec_id))
     late = table[table["tokens"] >= _SHOWN_FROM * table["tokens"].max()]
     log_axis(axes, "y", late["loss"].min(), late["loss"].max(), most=5)
     axes.set_xlim(0, table["tokens"].max() / 1e6 * 1.03)

@@ -1,10 +1,13 @@
 """Marks that figures share: the legend of the arms, a run's point, an interval with its words."""
 
+import textwrap
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 from analysis.figures.base import RUN_GID
 from analysis.figures.style import INK, MUTED, PAPER, ArmStyle, Palette
@@ -28,14 +31,12 @@ def arm_legend(figure: Canvas, palette: Palette, arms: Sequence[str], *, line: b
             handle.set_gid(f"legend-{palette[arm].index}")
 
 
-def run_point(axes: Axes, x: float, y: float, style: ArmStyle, spec_id: str, *, hollow: bool = False) -> None:
-    """The point of one run; its id in the SVG is ``run-<spec_id>``."""
-    (point,) = axes.plot(
-        [x], [y], linestyle="none", marker=style.marker, color=style.colour,
-        markerfacecolor=PAPER if hollow else style.colour,
-        markeredgecolor=style.colour if hollow else PAPER, markeredgewidth=0.7 if hollow else 0.4, zorder=4,
+def run_points(axes: Axes, x: ArrayLike, y: ArrayLike, style: ArmStyle, spec_id: str) -> None:
+    """The points of one run; their id in the SVG is ``run-<spec_id>``."""
+    axes.plot(
+        np.atleast_1d(x), np.atleast_1d(y), linestyle="none", marker=style.marker, color=style.colour,
+        markeredgecolor=PAPER, markeredgewidth=0.4, zorder=4, gid=f"{RUN_GID}{spec_id}",
     )  # fmt: skip
-    point.set_gid(f"{RUN_GID}{spec_id}")
 
 
 def interval(
@@ -49,12 +50,19 @@ def interval(
     )  # fmt: skip
 
 
-def note_below(figure: Canvas, text: str) -> None:
-    """A line of small print under the panels."""
-    figure.supxlabel(text, fontsize=6.0, color=MUTED, x=0.02, ha="left")
+def note_below(figure: Canvas, notes: Sequence[str]) -> None:
+    """Small print under the panels, a paragraph a note; the figure grows by its height."""
+    width, height = figure.get_size_inches()
+    lines = [line for note in notes for line in textwrap.wrap(note, int(width * _LETTERS_AN_INCH))]
+    figure.set_size_inches(width, height + _LINE_HEIGHT * (len(lines) - 1))
+    figure.supxlabel("\n".join(lines), fontsize=6.0, color=MUTED, x=0.02, ha="left")
 
 
-def words(axes: Axes, x: float, y: float, text: str, *, size: float = 6.5, muted: bool = False) -> None:
+_LETTERS_AN_INCH, _LINE_HEIGHT = 22, 0.1
+"""Of the small print (6 point): what fits into an inch, and inches a line."""
+
+
+def words(axes: Axes, x: float, y: float, text: str, *, size: float = 6.0, muted: bool = False) -> None:
     """Text at axes-fraction ``x`` and data ``y``, left-aligned on its base line."""
     axes.text(
         x, y, text, transform=axes.get_yaxis_transform(), fontsize=size, color=MUTED if muted else INK,

@@ -77,6 +77,8 @@ class PairedDifferences(Figure):
     def caption(self, table: pd.DataFrame) -> str:
         """What is drawn, and where the intervals come from."""
         means = table[table["item"] == "mean"]
+        least, most = int(means["n_seeds"].min()), int(means["n_seeds"].max())
+        seeds = f"{most} seed{'s' if most > 1 else ''}" if least == most else f"{least} to {most} seeds"
         bars = (
             f"Bars: {LEVEL * 100:g} % intervals of the mean, from the spread of seeds pooled over sizes."
             if means["lo"].notna().any()
@@ -84,8 +86,8 @@ class PairedDifferences(Figure):
         )
         return (
             "Validation loss of the baseline minus that of the arm, same size, tokens, data order and seed; "
-            f"above 0 the arm is better. Large marks: means over {int(means['n_seeds'].min())} to "
-            f"{int(means['n_seeds'].max())} seeds; dots: the single pairs behind them. {bars}"
+            f"above 0 the arm is better. Large marks: means over {seeds}; "
+            f"dots: the single pairs behind them. {bars}"
         )
 
 

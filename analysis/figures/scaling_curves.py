@@ -8,12 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from analysis.comparison import MATCHED
 from analysis.figures.axes import log_axis, scale_of
 from analysis.figures.base import FIGURES, LADDER_ROLES, Figure, NotDrawn
 from analysis.figures.law_curves import curve_with_band, read_fit
-from analysis.figures.marks import arm_legend, interval, note_below, run_point, words
+from analysis.figures.marks import arm_legend, interval, note_below, run_points, words
 from analysis.figures.style import COLUMN, INK, MUTED, Palette, new_figure
-from analysis.headline import headline_of
+from analysis.headline import headline_of, pairs_behind
 from analysis.study import Study
 
 _POINTS = 61
@@ -43,6 +44,11 @@ class ScalingCurves(Figure):
             share = (i + 1) / (len(arms) + 1)
             at = float(compute.min() ** (1 - share) * compute.max() ** share)
             rows.append(_gap(study, form, arm, at))
+        rows += [
+            {"item": "note", "variant": arm, "reason": note}
+            for (arm, _), pairs in pairs_behind(study, [(arm, MATCHED) for arm in arms]).items()
+            for note in pairs.notes
+        ]
         columns = ["item", "variant", "size", "seed", "spec_id", "compute", "loss", "lo", "hi", "form"]
         columns += ["compute_multiplier", "verdict", "reason"]
         return pd.DataFrame(rows, columns=columns)
@@ -50,15 +56,18 @@ class ScalingCurves(Figure):
     def draw(self, table: pd.DataFrame, palette: Palette) -> Canvas:
         """Above: losses. Below: the multiplier of each arm with its interval and verdict."""
         gaps = table[table["item"] == "gap"]
-        figure = new_figure(COLUMN, 2.75 + 0.34 * len(gaps))
-        upper, lower = figure.subplots(2, 1, height_ratios=(2.2, 0.32 * len(gaps) + 0.05))
+        arms = list(dict.fromkeys(table["variant"]))
+        figure = new_figure(COLUMN, 2.6 + 0.14 * len(arms) + 0.48 * len(gaps))
+        upper, lower = figure.subplots(2, 1, height_ratios=(2.0, 0.46 * len(gaps)))
         scale, unit = scale_of(table.loc[table["item"] == "point", "compute"])
         _draw_losses(upper, table, palette, scale)
         upper.set_xlabel(f"training compute ({unit})")
         upper.set_ylabel("validation loss (nats/token)")
         _draw_gaps(lower, gaps, palette)
-        arm_legend(figure, palette, list(table["variant"]))
-        note_below(figure, _count(table))
+        arm_legend(figure, palette, arms)
+        notes = table[table["item"] == "note"]
+        written = [f"{arm}: {note}" for arm, note in zip(notes["variant"], notes["reason"], strict=True)]
+        note_below(figure, [_count(table), *written])
         return figure
 
     def caption(self, table: pd.DataFrame) -> str:
@@ -154,7 +163,7 @@ def _draw_losses(axes: Axes, table: pd.DataFrame, palette: Palette, scale: float
                 gid=f"curve-{style.index}",
             )
         for point in points[points["variant"] == arm].to_dict("records"):
-            run_point(axes, point["compute"] / scale, point["loss"], style, point["spec_id"])
+            run_points(axes, point["compute"] / scale, point["loss"], style, point["spec_id"])
     gaps = table[(table["item"] == "gap") & table["compute"].notna()]
     for gap in gaps.to_dict("records"):
         _draw_arrow(axes, gap, scale)
@@ -182,8 +191,8 @@ def _draw_arrow(axes: Axes, gap: Mapping[Hashable, Any], scale: float) -> None:
     }
     axes.annotate("", xy=(x * m, y), xytext=(x, y), arrowprops=arrow, zorder=6)
     axes.annotate(
-        f"{m:.2f}×", xy=(x * max(m, gap["hi"], 1.0), y), xytext=(4, 0), textcoords="offset points",
-        ha="left", va="center", fontsize=6.5, zorder=6,
+        f"{m:.2f}×", xy=(x * max(m, gap["hi"], 1.0), y), xytext=(2, 1), textcoords="offset points",
+        ha="left", va="bottom", fontsize=6.5, zorder=6,
     )  # fmt: skip
 
 
@@ -193,19 +202,26 @@ def _draw_gaps(axes: Axes, gaps: pd.DataFrame, palette: Palette) -> None:
     log_axis(axes, "x", min(ends), max(ends), most=6, margin=0.08)
     axes.axvline(1.0, color=MUTED, linewidth=0.7)
     for i, gap in enumerate(gaps.to_dict("records")):
-        y = -float(i)
+        number, verdict = _words(gap)
+        words(axes, 0.01, -i, number)
+        words(axes, 0.01, -i - 0.3, verdict, muted=True)
         if not np.isnan(gap["compute_multiplier"]):
-            interval(axes, gap["compute_multiplier"], gap["lo"], gap["hi"], y - 0.2, palette[gap["variant"]])
-        words(axes, 0.01, y + 0.22, _verdict(gap))
-    axes.set_ylim(-len(gaps) + 0.45, 0.6)
+            interval(axes, gap["compute_multiplier"], gap["lo"], gap["hi"], -i - 0.6, palette[gap["variant"]])
+    axes.set_ylim(-len(gaps) + 0.2, 0.25)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False)
     axes.set_xlabel("compute multiplier")
 
 
-def _verdict(gap: Mapping[Hashable, Any]) -> str:
-    name = gap["variant"].partition("[")[0]
+_LONGEST_NAME = 38
+"""Letters of an arm's label that leave room for its number in a column."""
+
+
+def _words(gap: Mapping[Hashable, Any]) -> tuple[str, str]:
+    """Number and verdict, or the reason why there is none."""
+    name = str(gap["variant"])
+    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     if np.isnan(gap["compute_multiplier"]):
-        return f"{name}: no number ({str(gap['reason']).partition(':')[0]})"
-    return f"{name} {gap['compute_multiplier']:.2f} [{gap['lo']:.2f}, {gap['hi']:.2f}], {gap['verdict']}"
+        return f"{name} no number", str(gap["reason"]).partition(":")[0]
+    return f"{name} {gap['compute_multiplier']:.2f} [{gap['lo']:.2f}, {gap['hi']:.2f}]", gap["verdict"]

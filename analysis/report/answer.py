@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from analysis.comparison import MATCHED, TUNED
-from analysis.compute_axes import WALL
+from analysis.compute_axes import EXACT, WALL
 from analysis.figures.multiplier_by_axis import AXIS_WORDS
 from analysis.headline import Multiplier, multiplier_of
 from analysis.report.choices import behind
-from analysis.report.document import Answers, Code, Inline, Line, Link, Strong, line
+from analysis.report.document import Answers, Code, Inline, Line, Link, Strong, joined, line
 from analysis.report.facts import Facts
 from analysis.report.numbers import (
     count_of,
@@ -158,28 +158,34 @@ def _unresolved(facts: Facts) -> Iterator[Line]:
         words = ", ".join(f"{number} {key}" for key, number in lost.items())
         planned = count_of(counts["planned"], "planned run")
         yield line("Of ", Link(planned, "counts"), f" {words}.")
-    for (reason, rate), where in _open_questions(facts).items():
-        places: list[Inline] = []
-        for arm, axes in where.items():
-            shown = "; ".join(f"{axis} ({', '.join(names)})" for axis, names in axes.items())
-            places += ["; " if places else "", Code(arm), f", {shown}"]
-        yield line(f"{reason}{', tuned rates' if rate == TUNED else ''}: ", tuple(places), ".")
+    for axis, rate in ((EXACT, MATCHED), (WALL, MATCHED), (EXACT, TUNED)):
+        for words, arms in _open_headlines(facts, axis, rate).items():
+            where = AXIS_WORDS[axis] + (", tuned rates" if rate == TUNED else "")
+            yield line(*joined([Code(arm) for arm in arms]), f", {where}: {words}.")
+    yield from _open_rest(facts)
     for note in facts.notes:
         yield line(f"{note}.")
 
 
-Places = dict[str, dict[str, list[str]]]
-"""Arm -> compute axis in words -> estimators."""
-
-
-def _open_questions(facts: Facts) -> dict[tuple[str, str], Places]:
-    """(reason or verdict, rate) -> where it applies."""
-    found: dict[tuple[str, str], Places] = {}
-    table = facts.study.multipliers
-    for _, row in table[table["variant"].isin(facts.arms)].iterrows():
-        m = multiplier_of(row)
+def _open_headlines(facts: Facts, axis: str, rate: str) -> dict[str, list[str]]:
+    """Verdict or reason -> the arms whose headline it leaves open."""
+    found: dict[str, list[str]] = {}
+    for arm in facts.arms:
+        m = facts.headline(arm, axis, rate)
         if m.value is None or m.verdict.startswith("not resolved"):
-            axis = AXIS_WORDS.get(str(row["compute_axis"]), str(row["compute_axis"]))
-            places = found.setdefault((m.reason or m.verdict, str(row["rate"])), {})
-            places.setdefault(m.variant, {}).setdefault(axis, []).append(str(row["estimator"]))
+            found.setdefault(m.reason or m.verdict, []).append(arm)
     return found
+
+
+def _open_rest(facts: Facts) -> Iterator[Line]:
+    """How many answers of the other estimators and axes are open; the table has each."""
+    table = facts.study.multipliers
+    own = [multiplier_of(row) for _, row in table[table["variant"].isin(facts.arms)].iterrows()]
+    refused = sum(m.value is None for m in own)
+    unresolved = sum(m.value is not None and m.verdict.startswith("not resolved") for m in own)
+    if refused + unresolved:
+        counted = Link(f"Over all {len(own)} answers", "multipliers")
+        yield line(
+            counted,
+            f" (arms, estimators, axes, rates): {unresolved} not resolved, {refused} without a number.",
+        )

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from analysis.comparison import MATCHED, TUNED, null_label
+from analysis.comparison import MATCHED, TUNED
 from analysis.figures.base import Drawn
 from analysis.figures.multiplier_by_axis import AXIS_WORDS
 from analysis.forms.base import form_named
-from analysis.headline import multiplier_of
+from analysis.headline import Multiplier, multiplier_of
 from analysis.printed import printed_parameters
 from analysis.report.choices import behind
 from analysis.report.document import (
@@ -43,9 +43,11 @@ KIND_WORDS = {
 def multipliers_section(facts: Facts) -> Section:
     """Every row of multipliers.csv, refusals included."""
     level = level_text(facts.study.multipliers["level"].iloc[0])
-    columns = f"arm | estimator | compute | rates | >multiplier | >{level} interval | >at FLOPs | >pairs | E"
+    columns = (
+        f"arm | estimator | compute | rates | >multiplier | >{level} interval | >pairs | holds for | verdict"
+    )
     rows = (_multiplier_row(r) for _, r in facts.study.multipliers.iterrows())
-    shown = table("Compute multipliers: all estimators and axes", f"{columns} | extrapolated | verdict", rows)
+    shown = table("Compute multipliers: all estimators and axes", columns, rows)
     return Section("Multipliers", "multipliers", (shown, *_behind(facts)))
 
 
@@ -58,12 +60,20 @@ def _multiplier_row(r: Any) -> Row:
         r["rate"],
         _linked(multiplier_text(m.value, m.lo, m.hi), m.variant, r["rate"], m.value),
         interval_text(m.lo, m.hi),
-        digits(m.at, 3),
         m.n_pairs,
-        m.irreducible,
-        "yes" if m.extrapolated else "no",
+        "; ".join(_conditions(m)),
         m.reason or m.verdict,
     )
+
+
+def _conditions(m: Multiplier) -> Iterator[str]:
+    """What a multiplier holds for: its E, its compute, and whether its curve was read outside its data."""
+    if m.irreducible:
+        yield f"E {m.irreducible}"
+    if m.at is not None:
+        yield f"at {digits(m.at, 3)} FLOPs"
+    if m.extrapolated:
+        yield "extrapolated"
 
 
 def _linked(words: str, arm: str, rate: str, value: float | None) -> Inline:
@@ -73,7 +83,7 @@ def _linked(words: str, arm: str, rate: str, value: float | None) -> Inline:
 def _behind(facts: Facts) -> Iterator[Section]:
     """The runs behind each arm's numbers."""
     wanted = [(arm, rate) for arm in facts.arms for rate in (MATCHED, TUNED)]
-    for arm, rate in [*wanted, (facts.baseline, MATCHED), (null_label(facts.baseline), MATCHED)]:
+    for arm, rate in [*wanted, (facts.baseline, MATCHED), (facts.null_label, MATCHED)]:
         pairs = facts.pairs(arm, rate)
         blocks: list[Block] = [Paragraph(line("No runs: there is no number."))]
         if pairs is not None:

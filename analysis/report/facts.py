@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.comparison import HEADLINE, MATCHED, TUNED, Comparison, Question, null_label
+from analysis.comparison import MATCHED, TUNED, null_label
 from analysis.compute_axes import EXACT
 from analysis.figures.base import LADDER_ROLES
 from analysis.fit_result import FitResult
-from analysis.headline import Multiplier, headline_of
-from analysis.multipliers.base import PairedArms, RefusalError
-from analysis.pairing import MUST_AGREE
+from analysis.headline import Multiplier, headline_of, pairs_behind
+from analysis.multipliers.base import PairedArms
 from analysis.study import FITS_FOLDER, Study
 from attnres.errors import UserError
 
@@ -39,6 +38,7 @@ class Facts:
         self.study = study
         self.plan = study.plan
         self.baseline = study.plan.baseline
+        self.null_label = null_label(self.baseline)
         self.arms = [arm for arm in study.plan.arms if arm != study.plan.baseline]
 
     def fits(self, name: str) -> Any:
@@ -61,28 +61,16 @@ class Facts:
     @cached_property
     def null(self) -> Multiplier:
         """The baseline against itself at other seeds."""
-        return headline_of(self.study, null_label(self.baseline))
+        return headline_of(self.study, self.null_label)
 
     def pairs(self, arm: str, rate: str = MATCHED) -> PairedArms | None:
-        """The runs behind a multiplier; None where there are none to compare.
-
-        Columns in which pairs differ were refused or allowed when multipliers.csv was written; here
-        every difference is let through, so that it shows among the notes.
-        """
+        """The runs behind the multipliers of ``arm``; None where there are none to compare."""
         return self._paired.get((arm, rate))
 
     @cached_property
     def _paired(self) -> dict[tuple[str, str], PairedArms]:
-        comparison = Comparison(self.study, MUST_AGREE)
         wanted = [(arm, rate) for arm in self.arms for rate in (MATCHED, TUNED)]
-        wanted += [(self.baseline, MATCHED), (null_label(self.baseline), MATCHED)]
-        found = {}
-        for arm, rate in wanted:
-            try:
-                found[arm, rate] = comparison.arms(Question(arm, HEADLINE, EXACT, rate))
-            except RefusalError:
-                continue
-        return found
+        return pairs_behind(self.study, [*wanted, (self.baseline, MATCHED), (self.null_label, MATCHED)])
 
     @cached_property
     def notes(self) -> list[str]:
