@@ -49,12 +49,44 @@ class FlopCount:
 
 
 def count_parameters(model: Decoder) -> ParameterCount:
-    """Unique parameters of ``model`` by part."""
+    """Unique parameters of ``model`` by part; the parts add up to all there are."""
     parts = {"embedding": 0, "decoder": 0, "stream": 0, "head": 0}
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
         parts[part if part in parts else "decoder"] += parameter.numel()
-    return ParameterCount(**parts)
+    count = ParameterCount(**parts)
+    assert count.total == sum(parameter.numel() for parameter in model.parameters())
+    return count
+
+
+def parameters_of(shape: ModelShape, stream_spec: StreamSpec) -> ParameterCount:
+    """`count_parameters` in closed form: nothing but the stream's own module is made, without storage."""
+    with torch.device("meta"):
+        stream = stream_spec.build(shape)
+    width = shape.width
+    block = 4 * width * width + 3 * width * shape.mlp_width + 2 * width
+    table = shape.vocab_size * width
+    return ParameterCount(
+        embedding=table,
+        decoder=shape.depth * block + width,
+        stream=sum(parameter.numel() for parameter in stream.parameters()),
+        head=0 if shape.tied else table,
+    )
+
+
+def estimate_memory_bytes(shape: ModelShape, stream_spec: StreamSpec, batch_tokens: int) -> int:
+    """Peak of an fp32 training step with AdamW: 16 bytes a parameter and what backward needs, kept once.
+
+    A token keeps, in widths: at the attention its norm's input and result, q, k, v and the mixed values
+    (6 with their transposed copy: 7); at the MLP norm input and result (2); gate, up and their product (3
+    mlp_widths); whatever tensors the stream stores besides; at the head two widths
+    and three vocabularies (logits, their log-softmax, its gradient).
+    """
+    with torch.device("meta"):
+        stored = stream_spec.build(shape).stored_sources()
+    widths = shape.depth * 9 + 2 + stored
+    values = widths * shape.width + shape.depth * 3 * shape.mlp_width + 3 * shape.vocab_size
+    return 16 * parameters_of(shape, stream_spec).total + 4 * values * batch_tokens
 
 
 @lru_cache(maxsize=4096)

@@ -99,6 +99,10 @@ class Stream(nn.Module, ABC):
         The additions of the additive stream count as zero: they are elementwise, as norms are.
         """
 
+    def stored_sources(self) -> int:
+        """Tensors (batch, position, width) kept for backward beyond the inputs of the norms."""
+        return 0
+
     def initialise(self, name: str) -> Tensor | None:  # noqa: ARG002
         """Start value of the stream's parameter ``name``, or None for the general rule of its name."""
         return None
