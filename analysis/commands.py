@@ -162,7 +162,6 @@ def _figures(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from analysis.figures import draw_all
     from analysis.fits import write_fits
     from analysis.report import write_report
     from analysis.study import Study
@@ -171,7 +170,6 @@ def _report(options: argparse.Namespace) -> int:
     write_fits(study)
     answers = _compare(study, options.allow)
     _print_headline(answers)
-    draw_all(study)
     write_report(study)
     print(f"report: {options.study / 'report.html'}")
     return DONE

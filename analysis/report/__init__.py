@@ -1,8 +1,9 @@
 """report.html and report.md of a study: the same content twice, every word and number read from its files."""
 
 from collections import Counter
+from collections.abc import Sequence
 
-from analysis.figures import draw_all
+from analysis.figures import Drawn, draw_all
 from analysis.figures.base import FIGURES_FOLDER
 from analysis.figures.style import palette_of
 from analysis.report.answer import answers
@@ -37,14 +38,14 @@ def write_report(study: Study) -> None:
     Raises:
         UserError: a file is missing, or a number rests on a run that did not finish.
     """
-    document = report_of(study)
+    document = report_of(study, draw_all(study))
     folder = study.folder / FIGURES_FOLDER
     write_text(study.folder / HTML_FILE, to_html(document, lambda name: (folder / f"{name}.svg").read_text()))
     write_text(study.folder / MARKDOWN_FILE, to_markdown(document, FIGURES_FOLDER))
 
 
-def report_of(study: Study) -> Document:
-    """The report's content; draws the figures it shows."""
+def report_of(study: Study, figures: Sequence[Drawn]) -> Document:
+    """The report's content, with ``figures`` as they were drawn."""
     facts = Facts(study)
     facts.check_runs()
     palette = palette_of(study.plan.arms, study.plan.baseline)
@@ -60,7 +61,7 @@ def report_of(study: Study) -> Document:
         blocks=(
             cards_of(facts, palette),
             answers(facts),
-            figures_section(draw_all(study), hovers(facts)),
+            figures_section(figures, hovers(facts)),
             multipliers_section(facts),
             counts_section(facts),
             pairs_section(facts),

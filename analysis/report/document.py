@@ -205,7 +205,12 @@ class Document:
 
     def links(self) -> list[Link]:
         """Every link in it, in order."""
-        return [part for one in self.lines() for part in one if isinstance(part, Link)]
+        found = [part for one in self.lines() for part in one if isinstance(part, Link)]
+        for block in self.blocks:
+            if isinstance(block, Cards):
+                hidden = (choice for own in block.choices.values() for choice in own.values())
+                found += [Link(choice.number, choice.behind) for choice in hidden]
+        return found
 
 
 def _lines(block: Block) -> Iterator[Line]:
@@ -220,8 +225,10 @@ def _lines(block: Block) -> Iterator[Line]:
         for _, lines in block.entries:
             yield from lines
     elif isinstance(block, Cards):
-        for own in block.choices.values():
-            yield tuple(Link(choice.number, choice.behind) for choice in own.values())
+        for card in block.cards:
+            yield line(
+                Code(card.arm), " ", Link(card.shown.number, card.shown.behind), f" {card.shown.verdict}"
+            )
     elif isinstance(block, Section):
         for inner in block.blocks:
             yield from _lines(inner)
