@@ -17,8 +17,6 @@ from attnres.constants import NORM_EPSILON
 from attnres.kernels import native, plain
 from attnres.kernels.native import address, addresses, code, codes
 
-EPSILON = ctypes.c_double(NORM_EPSILON)
-
 
 def backend() -> str:
     """``c`` or ``torch``: what CPU tensors are served by here; part of a run's record."""
@@ -35,10 +33,6 @@ def only_torch() -> Iterator[None]:
         native.enable(former)
 
 
-def _long(*values: int) -> list[ctypes.c_long]:
-    return [ctypes.c_long(value) for value in values]
-
-
 def absorb(running_XD: Tensor | None, y_XD: Tensor, queries_lD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """New source v = running + y (y itself without one), inverse RMS (X), logits (l, X)."""
     library = native.serving([running_XD, y_XD], [queries_lD])
@@ -52,10 +46,12 @@ def absorb(running_XD: Tensor | None, y_XD: Tensor, queries_lD: Tensor) -> tuple
     library.run(
         "absorb",
         tokens,
-        *_long(tokens, width, reads),
-        EPSILON,
+        tokens,
+        width,
+        reads,
+        NORM_EPSILON,
         address(running_XD),
-        ctypes.c_int(0) if running_XD is None else code(running_XD),
+        0 if running_XD is None else code(running_XD),
         address(y_XD),
         code(y_XD),
         address(queries_lD),
@@ -76,8 +72,9 @@ def mix(sources: Sequence[Tensor], logits: Sequence[Tensor]) -> tuple[Tensor, Te
     library.run(
         "mix",
         tokens,
-        *_long(width, len(sources)),
-        EPSILON,
+        width,
+        len(sources),
+        NORM_EPSILON,
         addresses(sources),
         codes(sources),
         addresses(logits),
@@ -85,7 +82,7 @@ def mix(sources: Sequence[Tensor], logits: Sequence[Tensor]) -> tuple[Tensor, Te
         address(h_XD),
         address(lse_X),
         address(None),
-        ctypes.c_int(0),
+        0,
         address(None),
     )
     return h_XD, lse_X
@@ -113,8 +110,9 @@ def mix_and_norm(
     library.run(
         "mix",
         tokens,
-        *_long(width, len(sources)),
-        EPSILON,
+        width,
+        len(sources),
+        NORM_EPSILON,
         addresses(sources),
         codes(sources),
         addresses(logits),
@@ -170,7 +168,9 @@ def gather(
     library.run(
         "gather",
         tokens,
-        *_long(tokens, width, len(grads)),
+        tokens,
+        width,
+        len(grads),
         address(v_XD),
         code(v_XD),
         address(r_X),
@@ -196,8 +196,8 @@ def norm_forward(x_XD: Tensor, gain_D: Tensor, dtype: torch.dtype) -> tuple[Tens
     library.run(
         "norm_forward",
         tokens,
-        *_long(width),
-        EPSILON,
+        width,
+        NORM_EPSILON,
         address(x_XD),
         code(x_XD),
         address(gain_D),
@@ -222,7 +222,7 @@ def norm_backward(x_XD: Tensor, gain_D: Tensor, r_X: Tensor, gy_XD: Tensor) -> t
         tokens,
         dgain_D,
         lambda dgain: (
-            *_long(width),
+            width,
             address(x_XD),
             code(x_XD),
             address(gain_D),
@@ -246,7 +246,7 @@ def swiglu_forward(gate_up: Tensor) -> Tensor:
     width = gate_up.shape[-1] // 2
     y = gate_up.new_empty(*gate_up.shape[:-1], width)
     tokens = y.numel() // width
-    library.run("swiglu_forward", tokens, *_long(width), address(gate_up), code(gate_up), address(y))
+    library.run("swiglu_forward", tokens, width, address(gate_up), code(gate_up), address(y))
     return y
 
 
@@ -259,9 +259,7 @@ def swiglu_backward(gate_up: Tensor, gy: Tensor) -> Tensor:
     width = gy.shape[-1]
     grad = torch.empty_like(gate_up)
     tokens = gy.numel() // width
-    library.run(
-        "swiglu_backward", tokens, *_long(width), address(gate_up), address(gy), code(gy), address(grad)
-    )
+    library.run("swiglu_backward", tokens, width, address(gate_up), address(gy), code(gy), address(grad))
     return grad
 
 
@@ -274,7 +272,9 @@ def rotate(qkv_BT3HC: Tensor, cosine_TC: Tensor, sine_TC: Tensor) -> Tensor:
     library.run(
         "rotate",
         B * T,
-        *_long(T, heads, channels),
+        T,
+        heads,
+        channels,
         address(qkv_BT3HC),
         code(qkv_BT3HC),
         address(cosine_TC),
@@ -295,7 +295,9 @@ def rotate_backward(grads_BHTC: tuple[Tensor, Tensor, Tensor], cosine_TC: Tensor
     library.run(
         "rotate_backward",
         B * T,
-        *_long(T, heads, channels),
+        T,
+        heads,
+        channels,
         addresses(grads_BHTC),
         strides,
         code(grad_BT3HC),

@@ -35,76 +35,93 @@ FLAGS = (
     "-shared",
     "-fPIC",
 )
-CODES = {torch.bfloat16: 1}
 REALS = {torch.float32: "float", torch.float64: "double"}
 MAX_WIDTH = 16384
 MAX_SOURCES = 1024
 COMPILE_SECONDS = 120
+TOKENS_A_THREAD = 64
 
-Pointer = ctypes.c_void_p
+SIGNATURES = {
+    "absorb": "llldpipipppp",
+    "mix": "lldpppppppip",
+    "gather": "lllpipppppppp",
+    "norm_forward": "ldpippip",
+    "norm_backward": "lpipppippp",
+    "swiglu_forward": "lpip",
+    "swiglu_backward": "lppip",
+    "rotate": "lllpipp",
+    "rotate_backward": "lllppippp",
+}
+"""Arguments of each kernel after begin and end: l long, d double, i int, p pointer."""
+_TYPES = {"l": ctypes.c_long, "d": ctypes.c_double, "i": ctypes.c_int, "p": ctypes.c_void_p}
 
 
 class Library:
     """The kernels for one number type."""
 
     def __init__(self, path: Path) -> None:
-        self._library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
+        self._functions: dict[str, Callable[..., None]] = {}
+        for name, signature in SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes = [_TYPES[letter] for letter in "ll" + signature]
+            function.restype = None
+            self._functions[name] = function
 
     def run(self, name: str, tokens: int, *arguments: Any) -> None:
         """Call kernel ``name`` on every token, split over torch's threads (ctypes frees the interpreter)."""
-        function = getattr(self._library, name)
-        threads = min(torch.get_num_threads(), max(1, tokens // 64))
+        threads = _threads(tokens)
         if threads == 1:
-            function(ctypes.c_long(0), ctypes.c_long(tokens), *arguments)
-            return
-        edges = [tokens * index // threads for index in range(threads + 1)]
-        calls = [
-            _pool(threads).submit(function, ctypes.c_long(begin), ctypes.c_long(end), *arguments)
-            for begin, end in pairwise(edges)
-        ]
-        for call in calls:
-            call.result()
+            self._functions[name](0, tokens, *arguments)
+        else:
+            self._split(name, tokens, [arguments] * threads)
 
     def run_sum(
         self, name: str, tokens: int, total: Tensor, arguments: Callable[[Tensor], Sequence[Any]]
     ) -> None:
         """As `run` for a kernel that adds to ``total`` over tokens: each thread adds to its own part."""
-        function = getattr(self._library, name)
-        threads = min(torch.get_num_threads(), max(1, tokens // 64))
-        edges = [tokens * index // threads for index in range(threads + 1)]
-        parts = total.new_zeros(threads, *total.shape)
-        spans = list(zip(edges, edges[1:], parts, strict=False))
+        threads = _threads(tokens)
         if threads == 1:
-            function(ctypes.c_long(0), ctypes.c_long(tokens), *arguments(parts[0]))
-        else:
-            pool = _pool(threads)
-            calls = [
-                pool.submit(function, ctypes.c_long(begin), ctypes.c_long(end), *arguments(part))
-                for begin, end, part in spans
-            ]
-            for call in calls:
-                call.result()
+            self._functions[name](0, tokens, *arguments(total.zero_()))
+            return
+        parts = total.new_zeros(threads, *total.shape)
+        self._split(name, tokens, [arguments(part) for part in parts])
         torch.sum(parts, 0, out=total)
 
+    def _split(self, name: str, tokens: int, arguments: Sequence[Sequence[Any]]) -> None:
+        """One share of the tokens for each set of arguments, side by side."""
+        edges = [tokens * index // len(arguments) for index in range(len(arguments) + 1)]
+        pool = _pool(len(arguments))
+        calls = [
+            pool.submit(self._functions[name], begin, end, *own)
+            for (begin, end), own in zip(pairwise(edges), arguments, strict=True)
+        ]
+        for call in calls:
+            call.result()
 
-def address(tensor: Tensor | None) -> Pointer:
+
+def _threads(tokens: int) -> int:
+    return 1 if tokens < 2 * TOKENS_A_THREAD else min(torch.get_num_threads(), tokens // TOKENS_A_THREAD)
+
+
+def address(tensor: Tensor | None) -> int | None:
     """Where ``tensor`` lies (null for None)."""
-    return Pointer(None if tensor is None else tensor.data_ptr())
+    return None if tensor is None else tensor.data_ptr()
 
 
-def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[Pointer]:
+def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     """Where each of ``tensors`` lies."""
-    return (Pointer * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
+    return (ctypes.c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
 
 
-def code(tensor: Tensor) -> ctypes.c_int:
+def code(tensor: Tensor) -> int:
     """How the kernels name the element type of ``tensor``."""
-    return ctypes.c_int(CODES.get(tensor.dtype, 0))
+    return 1 if tensor.dtype == torch.bfloat16 else 0
 
 
 def codes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int]:
     """`code` of each of ``tensors``."""
-    return (ctypes.c_int * len(tensors))(*[CODES.get(tensor.dtype, 0) for tensor in tensors])
+    return (ctypes.c_int * len(tensors))(*[code(tensor) for tensor in tensors])
 
 
 def serving(coded: Sequence[Tensor | None], real: Sequence[Tensor | None] = ()) -> Library | None:
