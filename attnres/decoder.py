@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
-from attnres.sublayers import MLP, Attention, Matrix, rotary_table
+from attnres.sublayers import MLP, Attention, Matrix, Positions, WholeSequences, rotary_table
 
 
 class Decoder(nn.Module):
@@ -27,7 +27,7 @@ class Decoder(nn.Module):
         self.shape = shape
         self.embedding = nn.Parameter(torch.empty(shape.vocab_size, shape.width))
         self.sublayers = nn.ModuleList(
-            sublayer for _ in range(shape.depth) for sublayer in (Attention(shape), MLP(shape))
+            sublayer for layer in range(shape.depth) for sublayer in (Attention(shape, layer), MLP(shape))
         )
         self.stream = stream_spec.build(shape)
         self.norm = RMSNorm(shape.width)
@@ -45,12 +45,20 @@ class Decoder(nn.Module):
 
     def forward(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits of the next token at every position."""
+        return self.logits(tokens_BT, self.positions(0, tokens_BT.shape[1]))
+
+    def positions(self, start: int, count: int) -> WholeSequences:
+        """Positions from ``start`` on that see each other alone."""
+        end = start + count
+        return WholeSequences(self.cosine_TC[start:end], self.sine_TC[start:end])
+
+    def logits(self, tokens_BT: Int[Tensor, "B T"], positions: Positions) -> Float[Tensor, "B T V"]:
+        """Logits of the next token at every given position."""
         state = self.stream.start(F.embedding(tokens_BT, self.embedding))
         for site, sublayer in enumerate(self.sublayers):
             assert isinstance(sublayer, Attention | MLP)
             x_BTD = self.stream.read_normalised(state, site, sublayer.norm)
-            y_BTD = sublayer(x_BTD, self.cosine_TC, self.sine_TC)
-            state = self.stream.write(state, site, y_BTD)
+            state = self.stream.write(state, site, sublayer(x_BTD, positions))
         h_BTD = self.stream.read_normalised(state, self.shape.num_sublayers, self.norm)
         return F.linear(h_BTD, self.embedding if self.head is None else self.head.weight)
 

@@ -62,10 +62,19 @@ def absorb(
     num_reads: int,
 ) -> Source:
     """The source ``running + y`` (or ``y`` alone) for ``num_reads`` reads from ``first_read`` on."""
+    if not torch.is_grad_enabled():
+        return _absorb_without_gradient(running_BTD, y_BTD, queries_RD[first_read : first_read + num_reads])
     value, logits, *ports = _Absorb.apply(  # type: ignore[no-untyped-call]
-        running_BTD, y_BTD, queries_RD, first_read, num_reads, torch.is_grad_enabled()
+        running_BTD, y_BTD, queries_RD, first_read, num_reads
     )
     return Source(value, logits, tuple(ports))
+
+
+def _absorb_without_gradient(running_BTD: Tensor | None, y_BTD: Tensor, queries_lD: Tensor) -> Source:
+    width = y_BTD.shape[-1]
+    flat = None if running_BTD is None else running_BTD.reshape(-1, width)
+    value_XD, _, logits_lX = kernels.absorb(flat, y_BTD.reshape(-1, width), wide(queries_lD))
+    return Source(value_XD.view(y_BTD.shape), logits_lX, ())
 
 
 def read(sources: Sequence[Source], positions: Sequence[int]) -> Float[Tensor, "B T D"]:
@@ -78,7 +87,12 @@ def read_normalised(
     sources: Sequence[Source], positions: Sequence[int], gain_D: Tensor, *, recompute: bool
 ) -> Float[Tensor, "B T D"]:
     """RMSNorm of `read` in the same pass. With ``recompute``, h is mixed again in backward, not kept."""
-    dtype = product_dtype(sources[0].value_BTD)
+    dtype = product_dtype(gain_D)
+    if not torch.is_grad_enabled():
+        shape = sources[0].value_BTD.shape
+        values = [source.value_BTD.view(-1, shape[-1]) for source in sources]
+        logits = [source.logits_lX[position] for source, position in zip(sources, positions, strict=True)]
+        return kernels.mix_and_norm(values, logits, gain_D, dtype, keep_h=False)[0].view(shape)
     arguments = _read_arguments(sources, positions)
     y_BTD: Tensor = _ReadNormalised.apply(gain_D, dtype, recompute, *arguments)  # type: ignore[no-untyped-call]
     return y_BTD
@@ -104,7 +118,6 @@ class _Absorb(torch.autograd.Function):
         queries: Tensor,
         first: int,
         count: int,
-        with_ports: bool,
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         width = y.shape[-1]
@@ -116,8 +129,6 @@ class _Absorb(torch.autograd.Function):
         ctx.mark_non_differentiable(logits)
         out = y.view_as(y) if running is None else value.view(y.shape)
         ctx.save_for_backward(out, scale, logits, queries)
-        if not with_ports:
-            return out, logits
         zero = logits.new_zeros(())
         ports = [zero.expand(size) for _ in range(count) for size in (y.shape, (2, len(scale)))]
         return out, logits, *ports
@@ -133,7 +144,7 @@ class _Absorb(torch.autograd.Function):
         if upstream is not None:
             upstream = upstream.reshape(-1, width)
         if not kept:
-            return *_to_both(ctx, None if upstream is None else upstream.view_as(out)), None, None, None, None
+            return *_to_both(ctx, None if upstream is None else upstream.view_as(out)), None, None, None
         rows = slice(ctx.first + kept[0], ctx.first + kept[-1] + 1)
         whole = len(kept) == kept[-1] + 1 - kept[0]
         reads = wide(queries[rows] if whole else queries[ctx.first :][kept])
@@ -144,7 +155,7 @@ class _Absorb(torch.autograd.Function):
         grad_queries[rows if whole else [ctx.first + index for index in kept]] = (dsr @ wide(value)).to(
             queries.dtype
         )
-        return *_to_both(ctx, grad_value.view_as(out)), grad_queries, None, None, None
+        return *_to_both(ctx, grad_value.view_as(out)), grad_queries, None, None
 
 
 def _to_both(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

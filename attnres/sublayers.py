@@ -3,7 +3,8 @@
 Legend: B batch, T position, D width, H heads, C channels of a head, M hidden channels of the MLP.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -62,24 +63,47 @@ class _Rotate(torch.autograd.Function):
         return kernels.rotate_backward((q, k, v), *ctx.saved_tensors), None, None
 
 
-class Attention(nn.Module):
-    """Causal self-attention with rotary positions, of the normalised input."""
+@dataclass
+class WholeSequences:
+    """How positions see each other where whole sequences are given: causally, and nothing is kept."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    cosine_TC: Tensor
+    sine_TC: Tensor
+
+    def attend(self, layer: int, q_BHTC: Tensor, k_BHTC: Tensor, v_BHTC: Tensor) -> Tensor:  # noqa: ARG002
+        """Values mixed over the positions up to each."""
+        return F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+
+
+class Positions(Protocol):
+    """How positions see each other: `WholeSequences`, or a cache (`attnres.inference`)."""
+
+    cosine_TC: Tensor
+    """Cosines of the rotary angles of the given positions."""
+    sine_TC: Tensor
+    """Sines, signed."""
+
+    def attend(self, layer: int, q_BHTC: Tensor, k_BHTC: Tensor, v_BHTC: Tensor) -> Tensor:
+        """Values mixed over positions, (B, H, T, C), for attention number ``layer``."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention with rotary positions, of the normalised input; ``layer`` counts attentions."""
+
+    def __init__(self, shape: ModelShape, layer: int) -> None:
         super().__init__()
+        self.layer = layer
         self.num_heads = shape.num_heads
         self.norm = RMSNorm(shape.width)
         self.qkv = Matrix(shape.width, 3 * shape.width)
         self.out = Matrix(shape.width, shape.width)
 
-    def forward(
-        self, x_BTD: Float[Tensor, "B T D"], cosine_TC: Tensor, sine_TC: Tensor
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x_BTD: Float[Tensor, "B T D"], positions: Positions) -> Float[Tensor, "B T D"]:
         """Output of the sublayer for the input that `norm` has normalised, to be written to the stream."""
         B, T, D = x_BTD.shape
         qkv_BT3HC = self.qkv(x_BTD).view(B, T, 3, self.num_heads, D // self.num_heads)
-        q_BHTC, k_BHTC, v_BHTC = _Rotate.apply(qkv_BT3HC, cosine_TC[:T], sine_TC[:T])  # type: ignore[no-untyped-call]
-        mixed_BHTC = F.scaled_dot_product_attention(q_BHTC, k_BHTC, v_BHTC, is_causal=True)
+        angles = positions.cosine_TC, positions.sine_TC
+        mixed_BHTC = positions.attend(self.layer, *_Rotate.apply(qkv_BT3HC, *angles))  # type: ignore[no-untyped-call]
         y_BTD: Tensor = self.out(mixed_BHTC.transpose(1, 2).reshape(B, T, D))
         return y_BTD
 
@@ -108,12 +132,7 @@ class MLP(nn.Module):
         self.gate_up = Matrix(shape.width, 2 * shape.mlp_width)
         self.out = Matrix(shape.mlp_width, shape.width)
 
-    def forward(
-        self,
-        x_BTD: Float[Tensor, "B T D"],
-        cosine_TC: Tensor,  # noqa: ARG002
-        sine_TC: Tensor,  # noqa: ARG002
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x_BTD: Float[Tensor, "B T D"], positions: Positions) -> Float[Tensor, "B T D"]:  # noqa: ARG002
         """Output of the sublayer for the input that `norm` has normalised; positions play no part."""
         y_BTD: Tensor = self.out(_SwiGLU.apply(self.gate_up(x_BTD)))  # type: ignore[no-untyped-call]
         return y_BTD

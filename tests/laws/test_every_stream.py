@@ -147,7 +147,7 @@ def test_law_8_r14_activation_checkpointing_changes_nothing(stream_spec: StreamS
 
             def replayed(*state: torch.Tensor, site: int = site, sublayer: torch.nn.Module = sublayer):
                 x = model.stream.read_normalised(state, site, sublayer.norm)
-                return sublayer(x, model.cosine_TC, model.sine_TC)
+                return sublayer(x, model.positions(0, tokens_BT.shape[1]))
 
             y = checkpoint(replayed, *state, use_reentrant=reentrant)
             state = model.stream.write(state, site, y)
