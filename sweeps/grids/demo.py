@@ -12,9 +12,9 @@ ARMS = (
     StreamSpec(name="block_attnres", options={"num_blocks": 4}),
     StreamSpec(name="full_attnres"),
 )
-TOKENS_PER_PARAM = 12
-SIZES = ((3, 32, 2), (4, 40, 2), (5, 48, 3), (6, 56, 4), (7, 64, 4))
-"""(depth, width, num_heads): about ten channels a Transformer block, so that sizes are of one family."""
+TOKENS_PER_PARAM = 20
+SIZES = ((3, 24, 2), (4, 28, 2), (5, 32, 2), (6, 40, 2), (7, 48, 3))
+"""(depth, width, num_heads): seven or eight channels a Transformer block, so that sizes are of one family."""
 
 
 def demo_shape(depth: int, width: int, num_heads: int) -> ModelShape:
