@@ -72,7 +72,7 @@ def _line(row: Row) -> str:
 def last_row(run_dir: Path) -> Row | None:
     """Newest whole row of a run that may still be writing; reads the file's end only."""
     path = run_dir / METRICS_FILE
-    if not path.exists():
+    if not path.is_file():
         return None
     with open(path, "rb") as handle:
         handle.seek(max(0, path.stat().st_size - 4096))

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import statistics
 import traceback
 import warnings
@@ -134,7 +133,7 @@ class _Attempt:
                 self.tracker.close(RunStatus.FAILED)
                 raise
             except Exception:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
-                failed_at = self.recorder.history.rows[-1]["step"] + 1 if self._has_rows() else 1
+                failed_at = self._last_step() + 1
                 self._note(traceback.format_exc())
             record = self._record(status, failed_at)
             write_record(self.run_dir, record)
@@ -167,7 +166,9 @@ class _Attempt:
             seconds=seconds,
             tell=self.tracker.log,
         )
-        trainer = _trainer(spec, self.device, self.run_dir, self.recorder, checkpoint and checkpoint.state)
+        trainer = _trainer(
+            spec, self.device, self.run_dir, self.recorder, checkpoint.state if checkpoint else None
+        )
         try:
             trainer.fit(module, DataLoader(_Steps(self.data, spec, module.step), batch_size=None))
         finally:
@@ -186,13 +187,11 @@ class _Attempt:
             **_sizes(parameters, flops),
             tokens=spec.tokens,
             compute=flops.total * spec.tokens,
-            data_passes=spec.tokens / len(self.data.train),
+            data_passes=self.data.passes(spec.tokens),
             val_loss=validation.mean if validation else None,
             val_loss_se=validation.standard_error if validation else None,
             val_tokens=self.windows_NT.shape[0] * (self.windows_NT.shape[1] - 1),
-            val_bits_per_byte=validation.mean / math.log(2) / self.data.val_bytes_per_token
-            if validation
-            else None,
+            val_bits_per_byte=self.data.bits_per_byte(validation.mean) if validation else None,
             train_loss=statistics.fmean(losses) if losses else None,
             status=status,
             failed_at_step=failed_at,
@@ -213,8 +212,8 @@ class _Attempt:
         seconds = self.recorder.step_seconds[3:] if self.recorder else []
         return round(self.spec.train.batch_tokens / statistics.median(seconds), 1) if seconds else None
 
-    def _has_rows(self) -> bool:
-        return self.recorder is not None and bool(self.recorder.history.rows)
+    def _last_step(self) -> int:
+        return self.recorder.history.rows[-1]["step"] if self.recorder and self.recorder.history.rows else 0
 
     def _note(self, text: str) -> None:
         with open(self.run_dir / LOG_FILE, "a", encoding="utf-8") as log:
@@ -305,7 +304,7 @@ def _trainer(
     return lightning.Trainer(
         accelerator=device.type,
         devices=1,
-        precision={"fp32": "32-true", "bf16": "bf16-mixed"}[spec.train.precision],
+        precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true",
         max_epochs=1,
         logger=False,
         enable_checkpointing=False,

@@ -35,7 +35,7 @@ def optimizer_step(
     """
     optimizer.zero_grad(set_to_none=True)
     loss = torch.zeros((), device=batch_BT.device)
-    for micro_BT in batch_BT.split(micro_sequences or len(batch_BT)):
+    for micro_BT in torch.split(batch_BT, micro_sequences or len(batch_BT)):
         share = len(micro_BT) / len(batch_BT)
         micro_loss = model.loss(micro_BT[:, :-1], micro_BT[:, 1:]) * share
         backward(micro_loss)

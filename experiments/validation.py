@@ -38,7 +38,7 @@ def validate(model: Decoder, windows_NT: Tensor, *, sequences: int) -> Validatio
     training = model.training
     model.eval()
     losses = []
-    for chunk in windows_NT.split(sequences):
+    for chunk in torch.split(windows_NT, sequences):
         chunk = chunk.to(device)
         per_token = model.token_losses(chunk[:, :-1], chunk[:, 1:])
         losses.append(per_token.double().mean(dim=1))

@@ -1,6 +1,7 @@
 """The commands behind ``python -m sweeps``: each takes the parsed options, returns an exit code."""
 
 import argparse
+import sys
 from collections.abc import Callable
 
 from attnres.errors import UserError
@@ -78,7 +79,7 @@ def synchronise(options: argparse.Namespace) -> int:
     uri = store_uri(options.runs)
     prepare_store(uri)
     folders = [options.runs / cell.spec.spec_id for cell in grid.cells]
-    count = sync([folder for folder in folders if folder.exists()], uri)
+    count = sync([folder for folder in folders if folder.exists()], uri, grid.name)
     print(f"{grid.name}: {count} runs in the store")
     return 0
 
@@ -88,7 +89,10 @@ def _prepare(grid: Grid, settings: Settings) -> None:
     for dataset, vocab_size in sorted({(c.spec.dataset, c.spec.shape.vocab_size) for c in grid.cells}):
         DATASETS.get(dataset).prepare(vocab_size, settings.data)
     if settings.tracking:
-        prepare_store(store_uri(settings.runs))
+        try:
+            prepare_store(store_uri(settings.runs))
+        except UserError as error:
+            print(f"warning: {error}; cells train all the same, `sync` tells MLflow later", file=sys.stderr)
 
 
 def _write_plan(grid: Grid, options: argparse.Namespace) -> None:

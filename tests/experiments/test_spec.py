@@ -62,7 +62,9 @@ def test_impossible_specs_are_refused_by_name(spec_of, change, named):
 
 
 def test_unknown_stream_lists_the_known_ones():
-    with pytest.raises(ValidationError, match="unknown stream 'atnres'.*additive.*block_attnres.*full_attnres"):
+    with pytest.raises(
+        ValidationError, match="unknown stream 'atnres'.*additive.*block_attnres.*full_attnres"
+    ):
         StreamSpec(name="atnres")
 
 

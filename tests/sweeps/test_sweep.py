@@ -57,7 +57,7 @@ def test_w05_a_sweep_trains_what_is_missing_and_a_second_one_nothing(grid_file, 
 def test_m07_w05_w08_a_killed_sweep_continues_and_equals_an_undisturbed_one(
     grid_file, tmp_path, sweep_data, number
 ):
-    path = grid_file(f"sweep_killed_{number.name.lower()}", widths=(8, 10, 12), tokens_per_param=60)
+    path = grid_file(f"sweep_killed_{number.name.lower()}", widths=(8, 12, 16), tokens_per_param=60)
     options = ("--data", sweep_data, "--no-tracking", "--jobs", "2")
     process = subprocess.Popen(
         command("run", path, *options),
