@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
@@ -27,12 +27,15 @@ RUN_GID = "run-"
 """Artists of one run carry this and its spec_id as their id in the SVG; the report hangs its facts there."""
 
 
+Source = TypeVar("Source")
+
+
 class NotDrawn(Exception):  # noqa: N818 (a finding, not an error)
     """A study has nothing to show in a figure; ``str`` says why."""
 
 
-class Figure(ABC):
-    """One picture of a study. Abstract or final; one file and one registration each.
+class Figure(ABC, Generic[Source]):
+    """One picture of a source, say a study. Abstract or final; one file and one registration each.
 
     Class attributes:
         title: what it shows, a few words.
@@ -45,11 +48,11 @@ class Figure(ABC):
     rank: ClassVar[int]
 
     @abstractmethod
-    def table(self, study: Study) -> pd.DataFrame:
+    def table(self, source: Source) -> pd.DataFrame:
         """Everything that will be drawn, one row an item.
 
         Raises:
-            NotDrawn: the study has nothing to show here.
+            NotDrawn: the source has nothing to show here.
         """
 
     @abstractmethod
@@ -61,12 +64,12 @@ class Figure(ABC):
         """What is drawn and how to read it, computed from the table."""
 
 
-FIGURES: Registry[type[Figure]] = Registry("figure", "analysis.figures")
+FIGURES: Registry[type[Figure[Study]]] = Registry("figure", "analysis.figures")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure of a study: its files, or why there are none."""
+    """A figure that was asked for: its files, or why there are none."""
 
     name: str
     title: str
@@ -82,25 +85,33 @@ class Drawn:
 def draw(study: Study, name: str) -> Drawn:
     """Draw the figure ``name`` into the study's figures/: csv, svg, pdf, png; or remove stale ones."""
     figure = FIGURES.get(name)()
-    stem = study.folder / FIGURES_FOLDER / name
+    folder = study.folder / FIGURES_FOLDER
     absent = [needed for needed in figure.needs if not (study.folder / needed).exists()]
+    if absent:
+        return _without(folder, name, figure, f"needs {', '.join(absent)}")
+    return draw_into(folder, name, figure, study, palette_of(study.plan.arms, study.plan.baseline))
+
+
+def draw_into(folder: Path, name: str, figure: Figure[Source], source: Source, palette: Palette) -> Drawn:
+    """Write the data of ``figure``, read it back and draw it; or remove what is stale and say why."""
     try:
-        if absent:
-            raise NotDrawn(f"needs {', '.join(absent)}")
-        table = figure.table(study)
+        table = figure.table(source)
     except NotDrawn as reason:
-        for kind in (*FORMATS, "csv"):
-            stem.with_name(f"{name}.{kind}").unlink(missing_ok=True)
-        return Drawn(name, figure.title, missing=str(reason))
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(stem.parent)
-    path = stem.with_name(f"{name}.csv")
+        return _without(folder, name, figure, str(reason))
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
+    path = folder / f"{name}.csv"
     write_text(path, table.to_csv(index=False, lineterminator="\n"))
     table = read_data(path)
-    palette = palette_of(study.plan.arms, study.plan.baseline)
     with styled():
-        save(figure.draw(table, palette), stem)
+        save(figure.draw(table, palette), folder / name)
     return Drawn(name, figure.title, caption=figure.caption(table))
+
+
+def _without(folder: Path, name: str, figure: Figure[Source], reason: str) -> Drawn:
+    for kind in (*FORMATS, "csv"):
+        (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return Drawn(name, figure.title, missing=reason)
 
 
 _TEXT = {"spec_id", "size", "variant"}

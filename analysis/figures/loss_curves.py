@@ -23,18 +23,18 @@ _SHOWN_FROM = 0.05
 
 
 @FIGURES.register("loss_curves")
-class LossCurves(Figure):
+class LossCurves(Figure[Study]):
     """Training loss (lines) and validation loss (marks) against tokens."""
 
     title = "Loss while training"
     needs = ("plan.json", "runs.csv", CURVES_FILE)
     rank = 3
 
-    def table(self, study: Study) -> pd.DataFrame:
+    def table(self, source: Study) -> pd.DataFrame:
         """Rows: train (smoothed) and validation, one a point of a run's curve."""
-        cells = study.cells
+        cells = source.cells
         ladder = cells[cells["role"].isin(LADDER_ROLES)].sort_values(["budget", "size", "variant", "seed"])
-        by_run = dict(tuple(study.curves.groupby("spec_id")))
+        by_run = dict(tuple(source.curves.groupby("spec_id")))
         parts = []
         for run in ladder[["spec_id", "variant", "size", "seed", "excluded"]].to_dict("records"):
             if run["spec_id"] in by_run:

@@ -22,20 +22,20 @@ AXIS_WORDS = {
 
 
 @FIGURES.register("multiplier_by_axis")
-class MultiplierByAxis(Figure):
+class MultiplierByAxis(Figure[Study]):
     """Forest plot: one row a compute axis, one interval an arm."""
 
     title = "The multiplier under each way to count compute"
     needs = ("plan.json", MULTIPLIERS_FILE)
     rank = 2
 
-    def table(self, study: Study) -> pd.DataFrame:
+    def table(self, source: Study) -> pd.DataFrame:
         """Rows of multipliers.csv: headline estimator, matched rates."""
-        table = study.multipliers
+        table = source.multipliers
         shown = table[
             (table["estimator"] == HEADLINE)
             & (table["rate"] == MATCHED)
-            & table["variant"].isin([arm for arm in study.plan.arms if arm != study.plan.baseline])
+            & table["variant"].isin([arm for arm in source.plan.arms if arm != source.plan.baseline])
         ]
         if len(shown) == 0:
             raise NotDrawn("no arm besides the baseline")

@@ -16,18 +16,18 @@ from analysis.study import Study
 
 
 @FIGURES.register("paired_differences")
-class PairedDifferences(Figure):
+class PairedDifferences(Figure[Study]):
     """Baseline loss minus the arm's loss at equal size, tokens, data order and seed."""
 
     title = "Paired differences by size"
     needs = ("plan.json", "runs.csv", "fits/pairs.json", "fits/noise.json")
     rank = 1
 
-    def table(self, study: Study) -> pd.DataFrame:
+    def table(self, source: Study) -> pd.DataFrame:
         """Rows: mean (of a size, with its interval) and pair (one seed)."""
-        noise = study.read_fits("noise")["pairs"]
+        noise = source.read_fits("noise")["pairs"]
         rows = []
-        for row in study.read_fits("pairs"):
+        for row in source.read_fits("pairs"):
             sd, dof = (noise.get(row["variant"], {}).get(key) for key in ("sd_difference", "dof"))
             half = math.nan
             if sd is not None and dof:
@@ -40,7 +40,7 @@ class PairedDifferences(Figure):
             )
         if not rows:
             raise NotDrawn("no finished pair")
-        return pd.DataFrame(rows + _pairs(study, rows))
+        return pd.DataFrame(rows + _pairs(source, rows))
 
     def draw(self, table: pd.DataFrame, palette: Palette) -> Canvas:
         """Sizes side by side, arms dodged within them."""

@@ -21,32 +21,32 @@ _POINTS = 61
 
 
 @FIGURES.register("scaling_curves")
-class ScalingCurves(Figure):
+class ScalingCurves(Figure[Study]):
     """Points of every run, the fitted laws with their bands, the headline multiplier as a horizontal gap."""
 
     title = "Loss against compute"
     needs = ("plan.json", "runs.csv", "multipliers.csv")
     rank = 0
 
-    def table(self, study: Study) -> pd.DataFrame:
+    def table(self, source: Study) -> pd.DataFrame:
         """Rows: point and left_out (runs), curve (a fitted law), gap (the multiplier of an arm)."""
-        rows = _runs(study)
+        rows = _runs(source)
         used = [row for row in rows if row["item"] == "point"]
         if not used:
             raise NotDrawn("no finished run of the ladder")
         compute = np.array([row["compute"] for row in used])
-        form = _common_form(study)
+        form = _common_form(source)
         grid = np.geomspace(compute.min(), compute.max(), _POINTS)
-        for arm in study.plan.arms if form else ():
-            rows += _curve(study, form, arm, grid)
-        arms = [arm for arm in study.plan.arms if arm != study.plan.baseline]
+        for arm in source.plan.arms if form else ():
+            rows += _curve(source, form, arm, grid)
+        arms = [arm for arm in source.plan.arms if arm != source.plan.baseline]
         for i, arm in enumerate(arms):
             share = (i + 1) / (len(arms) + 1)
             at = float(compute.min() ** (1 - share) * compute.max() ** share)
-            rows.append(_gap(study, form, arm, at))
+            rows.append(_gap(source, form, arm, at))
         rows += [
             {"item": "note", "variant": arm, "reason": note}
-            for (arm, _), pairs in pairs_behind(study, [(arm, MATCHED) for arm in arms]).items()
+            for (arm, _), pairs in pairs_behind(source, [(arm, MATCHED) for arm in arms]).items()
             for note in pairs.notes
         ]
         columns = ["item", "variant", "size", "seed", "spec_id", "compute", "loss", "lo", "hi", "form"]
