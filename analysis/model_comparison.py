@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from analysis.multipliers.base import Floats, PairedArms, RefusalError, check_arms
+from analysis.multipliers.base import LEVEL, Floats, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
-from analysis.multipliers.pair_slope import inputs_of
+from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
 SIGNIFICANCE = 0.05
 
@@ -39,10 +39,10 @@ def compare_models(arms: PairedArms) -> list[dict[str, Any]]:
     A comparison that has no answer gives one row with its refusal as status.
     """
     try:
-        check_arms(arms)
+        headline = pair_slope(arms, LEVEL)
     except RefusalError as refusal:
         return [{"variant": arms.variant, "model": None, "status": f"refused: {refusal}"}]
-    if arms.identical:
+    if headline.status == "identical":
         return [{"variant": arms.variant, "model": None, "status": "identical"}]
     result = estimate_pair_slope(*inputs_of(arms))
     x = (np.log(arms.compute_baseline) + np.log(arms.compute_variant)) / 2

@@ -15,7 +15,7 @@ from analysis.error_budget import error_budget
 from analysis.fits import fit_arm
 from analysis.forms.base import form_named
 from analysis.model_comparison import compare_models
-from analysis.multipliers.base import LEVEL, Estimate, PairedArms, RefusalError
+from analysis.multipliers.base import LEVEL, MAX_LN, Estimate, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope, pair_slope_at
 from analysis.rates import best_rates
@@ -137,8 +137,10 @@ def _free(study: Study, arms: PairedArms) -> dict[str, Any]:
         return row | {
             "status": f"refused: the variant's loss {loss:.4g} is below the baseline's E {p['E']:.4g}"
         }
-    needed = (p["A"] / (loss - p["E"])) ** (1 / p["alpha"])
-    return row | {"compute_multiplier": needed / middle, "status": "converged"}
+    ln_m = math.log(p["A"] / (loss - p["E"])) / p["alpha"] - math.log(middle)
+    if not abs(ln_m) < MAX_LN:
+        return row | {"status": f"refused: ln m = {ln_m:.4g} is beyond a factor of a million"}
+    return row | {"compute_multiplier": math.exp(ln_m), "status": "converged"}
 
 
 def _variations(arms: PairedArms) -> Iterator[dict[str, Any]]:

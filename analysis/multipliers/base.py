@@ -29,6 +29,7 @@ class RefusalReason(StrEnum):
     NO_PAIRS = "no finished pairs"
     TOO_FEW_SIZES = "too few sizes"
     TOO_SHORT = "runs too short"
+    BAD_LOSS = "loss is no loss"
     NO_OVERLAP = "loss ranges do not overlap"
     UNEQUAL_PAIRS = "pairs differ in more than the stream"
     NOT_IDENTIFIABLE = "not identifiable"
@@ -125,7 +126,11 @@ class PairedArms:
 
 @dataclass(frozen=True)
 class Estimate:
-    """ln m with its interval; the multiplier is the exponential."""
+    """ln m with its interval; the multiplier is the exponential.
+
+    Raises:
+        RefusalError: the interval is not finite, or leaves a factor of a million.
+    """
 
     ln_m: float
     lo: float
@@ -145,11 +150,21 @@ class Estimate:
     facts: dict[str, float] = field(default_factory=dict)
     """Numbers behind the estimate: slope, E, parts of the variance."""
 
+    def __post_init__(self) -> None:
+        if not -MAX_LN < self.lo <= self.ln_m <= self.hi < MAX_LN:
+            raise RefusalError(
+                RefusalReason.NOT_IDENTIFIABLE,
+                f"ln m could be anything from {self.lo:.4g} to {self.hi:.4g}, beyond a factor of a million",
+            )
+
     @property
     def compute_multiplier(self) -> float:
         """exp(ln m)."""
         return math.exp(self.ln_m)
 
+
+MAX_LN = math.log(1e6)
+"""|ln m| beyond which an interval says that the slope of the loss is unknown, and nothing about m."""
 
 Estimator = Callable[[PairedArms, float], Estimate]
 """(arms, level) -> Estimate; raises `RefusalError`."""
@@ -167,8 +182,8 @@ def check_arms(arms: PairedArms, num_sizes: int = MIN_SIZES) -> None:
     """Refuse pairs from which no multiplier can be had.
 
     Raises:
-        RefusalError: fewer than ``num_sizes`` distinct sizes, one compute only, loss ranges that do not
-            overlap, or differences that are exactly alike in all sizes.
+        RefusalError: fewer than ``num_sizes`` distinct sizes, a loss that cannot be one, one compute only,
+            or loss ranges that do not overlap.
     """
     if arms.num_pairs == 0:
         raise RefusalError(RefusalReason.NO_PAIRS, f"none of {arms.variant} with {arms.baseline}")
@@ -178,6 +193,12 @@ def check_arms(arms: PairedArms, num_sizes: int = MIN_SIZES) -> None:
             f"{arms.num_sizes} with finished pairs ({', '.join(dict.fromkeys(arms.sizes))}), "
             f"{num_sizes} needed",
         )
+    for size, *losses in zip(arms.sizes, arms.loss_baseline, arms.loss_variant, strict=True):
+        for loss in losses:
+            if not MIN_LOSS < loss < MAX_LOSS:
+                raise RefusalError(
+                    RefusalReason.BAD_LOSS, f"{loss:.4g} at {size}; {MIN_LOSS:g} to {MAX_LOSS:g} nats a token"
+                )
     spread = float(np.ptp(np.log(arms.compute_baseline)))
     if spread < MIN_LN_RANGE:
         raise RefusalError(
@@ -192,6 +213,9 @@ def check_arms(arms: PairedArms, num_sizes: int = MIN_SIZES) -> None:
             f"{_range(arms.loss_variant)} ({arms.variant}), {_range(arms.loss_baseline)} ({arms.baseline})",
         )
 
+
+MIN_LOSS, MAX_LOSS = 1e-4, 1e3
+"""Nats a token. A uniform guess over a million tokens is 13.8; a store may write infinity as 1.8e308."""
 
 MIN_LN_RANGE = math.log(1.5)
 """Least range of compute, in ln: below it the slope of the loss is not measured but guessed."""

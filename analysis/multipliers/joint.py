@@ -44,6 +44,8 @@ def joint(arms: PairedArms, level: float) -> Estimate:
     if headline.status == "identical" or headline.dof is None:
         return headline
     law = _Law(arms, estimate_pair_slope(*inputs_of(arms)))
+    if not law.finite(headline.ln_m):
+        raise RefusalError(RefusalReason.NOT_IDENTIFIABLE, "the headline is no start for a joint law")
     ln_m, floor, base = law.minimum(headline.ln_m)
     dof = 2.0 * len(arms.sizes) - (4 if base > 0 else 3)
     quantile = float(stats.t.ppf(0.5 + level / 2, headline.dof))
@@ -85,6 +87,11 @@ class _Law:
         self.start = np.array(
             [float(start.irreducible[0]), math.log(float(start.exponent[0])), math.log(excess)]
         )
+
+    def finite(self, ln_m: float) -> bool:
+        """Whether the search can start from the headline."""
+        start = np.append(self.start, ln_m)
+        return bool(np.isfinite(start).all() and np.isfinite(self.residuals(start)).all())
 
     def residuals(self, p: Floats) -> Floats:
         """Weighted residuals of mean and difference; p = (E, ln a, ln A, ln m)."""
@@ -147,8 +154,10 @@ AT_BOUND = 1e-4
 def _crossing(law: _Law, ln_m: float, allowed: float, step: float) -> float | None:
     """Where the profile crosses ``allowed`` on the side of ``step``; None if it does not."""
     near, far = ln_m, ln_m + step
-    while law.profile(far) < allowed:
+    while abs(far) < MAX_LN_M and law.profile(far) < allowed:
         near, far, step = far, far + 2 * step, 2 * step
-        if abs(far) > MAX_LN_M:
+    if abs(far) >= MAX_LN_M:
+        far = math.copysign(MAX_LN_M, far)
+        if law.profile(far) < allowed:
             return None
     return float(optimize.brentq(lambda value: law.profile(value) - allowed, near, far, xtol=1e-5))
