@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.exclusions import exclusion_of, mark_duplicates
+from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import Plan, PlanCell, Role, write_plan
 from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, Column, Exclusion, Status
 from analysis.study import RUNS_FILE
@@ -171,8 +172,8 @@ def _row(where: str, values: Mapping[str, str]) -> dict[str, Any]:
     if not row["variant"]:
         raise UserError(f"{where}: no variant")
     loss = row["val_loss"]
-    if loss is not None and loss <= 0:
-        raise UserError(f"{where}: val_loss is {loss}; a loss is positive")
+    if loss is not None and not MIN_LOSS <= loss <= MAX_LOSS:
+        raise UserError(f"{where}: val_loss is {loss}; a loss is {MIN_LOSS:g} to {MAX_LOSS:g} nats a token")
     status = row["status"].lower()
     known = {status.value for status in Status}
     if status not in known:

@@ -40,6 +40,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import Plan, read_plan
 from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS, Column
 from analysis.tabular import DTYPES, read_table
@@ -91,7 +92,15 @@ class Study:
             raise UserError(
                 f"{path}: no such file; make it with: python -m analysis table --study {self.folder}"
             )
-        return read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
+        table = read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
+        used = table[~table["excluded"].fillna(True).astype(bool)]
+        wrong = used[~used["val_loss"].between(MIN_LOSS, MAX_LOSS)]
+        if len(wrong):
+            raise UserError(
+                f"{path}: run {wrong['spec_id'].iloc[0]} is not excluded and has val_loss "
+                f"{wrong['val_loss'].iloc[0]:.4g}; {MIN_LOSS:g} to {MAX_LOSS:g} nats a token are losses"
+            )
+        return table
 
     @cached_property
     def cells(self) -> pd.DataFrame:

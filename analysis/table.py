@@ -13,6 +13,7 @@ from typing import Any
 
 from analysis.curves import write_curves
 from analysis.exclusions import exclusion_of, mark_duplicates
+from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import PLAN_FILE, Plan, PlanCell, read_plan
 from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, Column, Exclusion, Status
 from analysis.study import CURVES_FILE, RUNS_FILE
@@ -131,8 +132,9 @@ def _check_sums(path: Path, row: Mapping[str, Any]) -> None:
             f"{path}: compute {row['compute']:.6g} is not the sum of its parts x tokens "
             f"{per_token * row['tokens']:.6g}"
         )
-    if row["status"] == Status.FINISHED and (row["val_loss"] is None or row["val_loss"] <= 0):
-        raise UserError(f"{path}: finished with val_loss {row['val_loss']}; a loss is finite and positive")
+    loss = row["val_loss"]
+    if row["status"] == Status.FINISHED and (loss is None or not MIN_LOSS <= loss <= MAX_LOSS):
+        raise UserError(f"{path}: finished with val_loss {loss}; a loss is {MIN_LOSS:g} to {MAX_LOSS:g} nats")
 
 
 def _planned_row(cell: PlanCell, run_dir: Path, plan: Plan) -> dict[str, Any]:

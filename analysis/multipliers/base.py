@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.losses import MAX_LOSS, MIN_LOSS
 from attnres.registry import Registry
 
 Floats = NDArray[np.float64]
@@ -213,9 +214,6 @@ def check_arms(arms: PairedArms, num_sizes: int = MIN_SIZES) -> None:
             f"{_range(arms.loss_variant)} ({arms.variant}), {_range(arms.loss_baseline)} ({arms.baseline})",
         )
 
-
-MIN_LOSS, MAX_LOSS = 1e-4, 1e3
-"""Nats a token. A uniform guess over a million tokens is 13.8; a store may write infinity as 1.8e308."""
 
 MIN_LN_RANGE = math.log(1.5)
 """Least range of compute, in ln: below it the slope of the loss is not measured but guessed."""

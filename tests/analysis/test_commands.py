@@ -100,6 +100,16 @@ def test_a_broken_table_is_named_with_its_line(tmp_path, capsys, change, words):
     assert words in error and str(path) in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("loss", ["", "-1.5", "1.7976931348623157e+308", "0.0"])
+def test_a_loss_that_cannot_be_one_is_named_with_its_run(tmp_path, capsys, loss):
+    study = made_study(tmp_path)
+    path, row = study.folder / "runs.csv", study.runs.iloc[4]
+    path.write_text(path.read_text().replace(f",{float(row['val_loss'])!r},", f",{loss},", 1))
+    assert main(["multipliers", "--study", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"run {row['spec_id']} is not excluded and has val_loss" in error and error.count("\n") == 1
+
+
 def test_usage_errors_exit_2_and_help_exits_0():
     for arguments, code in (
         ([], 2),

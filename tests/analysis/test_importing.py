@@ -75,7 +75,7 @@ def test_diverged_and_repeated_runs_stay_with_their_reason(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"loss": "-1"}, "line 2: val_loss is -1.0; a loss is positive"),
+        ({"loss": "-1"}, "line 2: val_loss is -1.0; a loss is 0.0001 to 1000 nats a token"),
         ({"loss": "low"}, "line 2: val_loss is 'low', not a float"),
         ({"D": "1.5"}, "line 2: tokens is '1.5', not a int"),
         ({"D": "0"}, "line 2: tokens is '0'; a positive number is needed"),
