@@ -1,4 +1,4 @@
-"""The sub-commands of ``python -m analysis`` that are no stage of a study: power, import, dictionary."""
+"""The sub-commands of ``python -m analysis`` that are no stage of a study: power, import, paper, dictionary."""
 
 import argparse
 from collections.abc import Callable
@@ -40,6 +40,15 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
         default=[],
         metavar="OURS=THEIRS",
         help="e.g. val_loss=eval_loss, or val_loss=metrics.eval/loss for MLflow",
+    )
+    paper = add("paper", run_paper, "published numbers through this analysis -> results/paper/", study=False)
+    paper.add_argument("--out", type=Path, default=Path("results/paper"), metavar="DIR")
+    paper.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="studies that join the page"
+    )
+    paper = add("paper", run_paper, "the published numbers through the same analysis", study=False)
+    paper.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="results (results)"
     )
     words = add("dictionary", run_dictionary, "the contracts -> the data dictionary of results/", study=False)
     words.add_argument("--out", type=Path, default=Path("results/README.md"), metavar="FILE")
@@ -100,6 +109,25 @@ def run_import(options: argparse.Namespace) -> int:
     else:
         count = import_mlflow(options.mlflow, options.experiment, options.study, options.baseline, mapping)
     print(f"{options.study}: {count} runs; next: python -m analysis report --study {options.study}")
+    return DONE
+
+
+def run_paper(options: argparse.Namespace) -> int:
+    """Analyse and draw the published numbers; print the re-analysed multipliers."""
+    from analysis.paper import write_paper
+
+    for line in write_paper(options.out, options.results):
+        print(line)
+    print(f"page: {options.out / 'paper.html'}")
+    return DONE
+
+
+def run_paper(options: argparse.Namespace) -> int:
+    """Write results/paper/."""
+    from analysis.paper import write_paper
+
+    write_paper(options.results / "paper", options.results)
+    print(f"report: {options.results / 'paper' / 'paper.html'}")
     return DONE
 
 
