@@ -1,4 +1,4 @@
-"""The sub-commands of ``python -m analysis`` that are no stage of a study: power, import, paper, dictionary."""
+"""The sub-commands of ``python -m analysis`` beside the stages: power, import, paper, dictionary."""
 
 import argparse
 from collections.abc import Callable
@@ -45,10 +45,6 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     paper.add_argument("--out", type=Path, default=Path("results/paper"), metavar="DIR")
     paper.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="studies that join the page"
-    )
-    paper = add("paper", run_paper, "the published numbers through the same analysis", study=False)
-    paper.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="results (results)"
     )
     words = add("dictionary", run_dictionary, "the contracts -> the data dictionary of results/", study=False)
     words.add_argument("--out", type=Path, default=Path("results/README.md"), metavar="FILE")
@@ -119,15 +115,6 @@ def run_paper(options: argparse.Namespace) -> int:
     for line in write_paper(options.out, options.results):
         print(line)
     print(f"page: {options.out / 'paper.html'}")
-    return DONE
-
-
-def run_paper(options: argparse.Namespace) -> int:
-    """Write results/paper/."""
-    from analysis.paper import write_paper
-
-    write_paper(options.results / "paper", options.results)
-    print(f"report: {options.results / 'paper' / 'paper.html'}")
     return DONE
 
 
