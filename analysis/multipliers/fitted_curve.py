@@ -2,27 +2,23 @@
 
     L_baseline(C') = L_variant(C),  m = C' / C
 
-Saturating laws where both arms determine an E above 0, else power laws. Interval: the arms' residuals at
-one rung are correlated (they share its lack of fit), so the error of ln m is a weighted sum of pairs of
-residuals, their 2 x 2 covariance estimated with K - p degrees of freedom.
+Saturating laws where both arms determine an E above 0, else power laws. Interval: `paired_variance`.
 """
 
 import math
-
-import numpy as np
 
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import Form, form_named
 from analysis.multipliers.base import (
     MULTIPLIERS,
     Estimate,
-    Floats,
     PairedArms,
     RefusalError,
     RefusalReason,
     check_arms,
     student_interval,
 )
+from analysis.multipliers.paired_laws import FittedArm, paired_variance
 from analysis.solve import fit
 
 
@@ -44,7 +40,13 @@ def fitted_curve(arms: PairedArms, level: float) -> Estimate:
             RefusalReason.NOT_IDENTIFIABLE,
             f"the baseline's law never reaches {arms.variant}'s loss at {at:.4g}",
         )
-    variance, dof = _variance(form, base, other, arms, at)
+    variance, dof = paired_variance(
+        form,
+        FittedArm(base.parameters, {"compute": arms.compute_baseline}, arms.loss_baseline),
+        FittedArm(other.parameters, {"compute": arms.compute_variant}, arms.loss_variant),
+        arms.num_seeds,
+        lambda left, right: _ln_m(form, left, right, at),
+    )
     if variance <= 0:
         raise RefusalError(RefusalReason.NO_VARIANCE, "both laws fit to the last digit")
     lo, hi = student_interval(ln_m, math.sqrt(variance), dof, level)
@@ -88,60 +90,6 @@ def _ln_m(form: Form, base: dict[str, float], other: dict[str, float], at: float
     if excess <= 0 or base["alpha"] <= 0:
         return math.nan
     return (math.log(base["A"]) - math.log(excess)) / base["alpha"] - math.log(at)
-
-
-def _variance(
-    form: Form, base: FitResult, other: FitResult, arms: PairedArms, at: float
-) -> tuple[float, float]:
-    """Variance of ln m and its degrees of freedom, from the paired residuals in ln loss."""
-    influences, residuals = [], []
-    for result, compute, loss, which in (
-        (base, arms.compute_baseline, arms.loss_baseline, 0),
-        (other, arms.compute_variant, arms.loss_variant, 1),
-    ):
-        jacobian_NP = _log_jacobian(form, result.parameters, compute)
-        weighted = jacobian_NP * arms.num_seeds[:, None]
-        response_PN = np.linalg.solve(weighted.T @ jacobian_NP, weighted.T)
-        influences.append(_gradient(form, base, other, at, which) @ response_PN)
-        residuals.append(np.log(loss) - np.log(form.predict(result.parameters, {"compute": compute})))
-    dof = len(arms.sizes) - len(form.parameters)
-    stacked = np.stack(residuals) * np.sqrt(arms.num_seeds)
-    scatter_22 = stacked @ stacked.T / dof
-    p, q = influences
-    share = 1 / arms.num_seeds
-    variance = (
-        scatter_22[0, 0] * (p * p * share).sum()
-        + 2 * scatter_22[0, 1] * (p * q * share).sum()
-        + scatter_22[1, 1] * (q * q * share).sum()
-    )
-    return float(variance), float(dof)
-
-
-def _log_jacobian(form: Form, parameters: dict[str, float], compute: Floats) -> Floats:
-    """d ln L / d parameter, N x P, by central differences."""
-    columns = []
-    for name in form.parameters:
-        step = 1e-6 * max(abs(parameters[name]), 1e-9)
-        up, down = (
-            np.log(form.predict({**parameters, name: parameters[name] + sign * step}, {"compute": compute}))
-            for sign in (1, -1)
-        )
-        columns.append((up - down) / (2 * step))
-    return np.stack(columns, axis=-1)
-
-
-def _gradient(form: Form, base: FitResult, other: FitResult, at: float, which: int) -> Floats:
-    """d ln m / d parameter of the baseline's (0) or the variant's (1) law."""
-    values = []
-    for name in form.parameters:
-        sides = []
-        for sign in (1, -1):
-            pair = [dict(base.parameters), dict(other.parameters)]
-            step = 1e-6 * max(abs(pair[which][name]), 1e-9)
-            pair[which][name] += sign * step
-            sides.append(_ln_m(form, pair[0], pair[1], at))
-        values.append((sides[0] - sides[1]) / (2 * step))
-    return np.array(values)
 
 
 def _rule(base: FitResult, other: FitResult) -> str:
