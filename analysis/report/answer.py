@@ -147,6 +147,8 @@ def _cost(facts: Facts, arm: str) -> Line:
 
 
 def _change(ratios: list[float]) -> str:
+    if not ratios:  # imported runs do not say
+        return "unknown"
     return spread([ratio - 1 for ratio in ratios], percent)
 
 
