@@ -61,6 +61,9 @@ table: setup  ## STUDY=results/...: run records -> runs.csv, curves.parquet
 fits multipliers figures report: setup  ## STUDY=results/...: one stage of the analysis, from runs.csv
 	@$(PYTHON) -m analysis $@ --study $(STUDY)
 
+paper: setup  ## the published numbers through the same analysis -> results/paper
+	@$(PYTHON) -m analysis paper
+
 bench: setup  ## speed and memory: interleaved ratios with their bars, written to runs/bench.json
 	@$(PYTHON) -m benchmarks
 

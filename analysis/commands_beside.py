@@ -1,4 +1,4 @@
-"""The sub-commands of ``python -m analysis`` beside the stages: power, import, paper, dictionary."""
+"""Sub-commands of ``python -m analysis`` that are no stage of a study: power, import, paper, dictionary."""
 
 import argparse
 from collections.abc import Callable
