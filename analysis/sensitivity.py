@@ -1,8 +1,7 @@
 """How the headline moves when something else is assumed, left out, corrupted or rounded."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,20 +14,15 @@ from analysis.error_budget import error_budget
 from analysis.fits import fit_arm
 from analysis.forms.base import form_named
 from analysis.model_comparison import compare_models
-from analysis.multipliers.base import LEVEL, MAX_LN, Estimate, PairedArms, RefusalError
+from analysis.multipliers.base import LEVEL, MAX_LN, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope, pair_slope_at
 from analysis.rates import best_rates
 from analysis.study import Study
+from analysis.variations import refused, row_of, variations
 
 IRREDUCIBLE_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 """Fixed values of E tried, as shares of the lowest loss of the pair."""
-
-CORRUPTION = 0.01
-"""Relative error planted in one loss at a time; a diverging or mislabelled run is off by more."""
-
-DECIMALS = (3, 2)
-"""Roundings tried: papers print three decimals."""
 
 
 def write_sensitivity(comparison: Comparison) -> None:
@@ -45,11 +39,11 @@ def write_sensitivity(comparison: Comparison) -> None:
         try:
             arms = comparison.arms(Question(variant, HEADLINE, EXACT, MATCHED))
         except RefusalError as refusal:
-            rows.append(_refused(variant, "headline", "", refusal))
+            rows.append(refused(variant, "headline", "", refusal))
             models.append({"variant": variant, "model": None, "status": f"refused: {refusal}"})
             continue
         pairs += _pairs(arms)
-        found = [*_irreducible(study, arms), *_variations(arms)]
+        found = [*_irreducible(study, arms), *variations(arms)]
         rows += found
         models += compare_models(arms)
         budget += error_budget(arms, found, _by_axis(comparison, variant), rates)
@@ -87,10 +81,10 @@ def _pairs(arms: PairedArms) -> Iterator[dict[str, Any]]:
 
 def _irreducible(study: Study, arms: PairedArms) -> Iterator[dict[str, Any]]:
     """E free in each arm, shared (profiled), and fixed over a grid; a note where they disagree."""
-    shared = _row(arms, "irreducible", "shared", partial(pair_slope, arms, LEVEL))
+    shared = row_of(arms, "irreducible", "shared", partial(pair_slope, arms, LEVEL))
     lowest = float(min(arms.loss_baseline.min(), arms.loss_variant.min()))
     fixed = [
-        _row(arms, "irreducible", f"fixed: {value:.4g}", partial(pair_slope_at, arms, LEVEL, value))
+        row_of(arms, "irreducible", f"fixed: {value:.4g}", partial(pair_slope_at, arms, LEVEL, value))
         for value in (share * lowest for share in IRREDUCIBLE_SHARES)
     ]
     free = _free(study, arms)
@@ -143,36 +137,6 @@ def _free(study: Study, arms: PairedArms) -> dict[str, Any]:
     return row | {"compute_multiplier": math.exp(ln_m), "status": "converged"}
 
 
-def _variations(arms: PairedArms) -> Iterator[dict[str, Any]]:
-    for size in dict.fromkeys(arms.sizes):
-        rest = _subset(arms, np.array([other != size for other in arms.sizes]))
-        yield _row(arms, "leave_one_size_out", size, partial(pair_slope, rest, LEVEL))
-    rest = _subset(arms, arms.budget < arms.budget.max())
-    largest = f"{arms.budget.max():.4g}"
-    yield _row(arms, "leave_largest_budget_out", largest, partial(pair_slope, rest, LEVEL))
-    yield _worst_corruption(arms)
-    for decimals in DECIMALS:
-        rounded = partial(pair_slope, _rounded(arms, decimals), LEVEL)
-        yield _row(arms, "rounding", f"{decimals} decimals", rounded)
-
-
-def _worst_corruption(arms: PairedArms) -> dict[str, Any]:
-    """The largest move of m when one loss of one arm is off by `CORRUPTION`."""
-    rows = []
-    for i, size in enumerate(arms.sizes):
-        for sign in (1, -1):
-            factor = np.ones(len(arms.sizes))
-            factor[i] += sign * CORRUPTION
-            spoilt = dataclasses.replace(arms, loss_variant=arms.loss_variant * factor)
-            name = f"{size} {sign * CORRUPTION:+.0%}"
-            rows.append(_row(arms, "corrupted_cell", name, partial(pair_slope, spoilt, LEVEL)))
-    answered = [row for row in rows if row["compute_multiplier"] is not None]
-    if not answered:
-        return rows[0]
-    middle = float(np.median([row["compute_multiplier"] for row in answered]))
-    return max(answered, key=lambda row: abs(math.log(row["compute_multiplier"] / middle)))
-
-
 def _by_axis(comparison: Comparison, variant: str) -> dict[str, float]:
     """Headline ln m on every axis that counts FLOPs."""
     found = {}
@@ -185,61 +149,3 @@ def _by_axis(comparison: Comparison, variant: str) -> dict[str, float]:
         except RefusalError:
             continue
     return found
-
-
-def _subset(arms: PairedArms, keep: np.ndarray) -> PairedArms:
-    chosen = np.flatnonzero(keep)
-    renumber = {int(old): new for new, old in enumerate(chosen)}
-    pairs = np.isin(arms.pair_rung, chosen)
-    return dataclasses.replace(
-        arms,
-        sizes=tuple(arms.sizes[i] for i in chosen),
-        **{
-            name: getattr(arms, name)[chosen]
-            for name in (
-                *("budget", "params_baseline", "params_variant", "tokens", "compute_baseline"),
-                *("compute_variant", "loss_baseline", "loss_variant", "num_seeds"),
-            )
-        },
-        pair_rung=np.array([renumber[int(k)] for k in arms.pair_rung[pairs]], dtype=np.int64),
-        pair_spec_ids=tuple(ids for ids, kept in zip(arms.pair_spec_ids, pairs, strict=True) if kept),
-        pair_seed=arms.pair_seed[pairs],
-        pair_loss_baseline=arms.pair_loss_baseline[pairs],
-        pair_loss_variant=arms.pair_loss_variant[pairs],
-    )
-
-
-def _rounded(arms: PairedArms, decimals: int) -> PairedArms:
-    return dataclasses.replace(
-        arms,
-        loss_baseline=np.round(arms.loss_baseline, decimals),
-        loss_variant=np.round(arms.loss_variant, decimals),
-    )
-
-
-def _row(arms: PairedArms, kind: str, value: str, estimate: Callable[[], Estimate]) -> dict[str, Any]:
-    try:
-        found = estimate()
-    except RefusalError as refusal:
-        return _refused(arms.variant, kind, value, refusal)
-    return {
-        "variant": arms.variant,
-        "kind": kind,
-        "value": value,
-        "compute_multiplier": found.compute_multiplier,
-        "lo": math.exp(found.lo),
-        "hi": math.exp(found.hi),
-        "status": found.status,
-    }
-
-
-def _refused(variant: str, kind: str, value: str, refusal: RefusalError) -> dict[str, Any]:
-    return {
-        "variant": variant,
-        "kind": kind,
-        "value": value,
-        "compute_multiplier": None,
-        "lo": None,
-        "hi": None,
-        "status": f"refused: {refusal}",
-    }

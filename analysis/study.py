@@ -14,6 +14,7 @@ Written by ``analysis fits``
                               level, spec_ids, fitted_on, message}]: the largest budget from the others
     fits/noise.json           {by_arm, pooled, pairs}: seed sd by arm and size, sd of paired differences
     fits/rates.json           [{variant, size, budget, rates, losses, best, optimum, at_edge}]
+    fits/isoflop.json         [{variant, law, points}]: parabolas of budgets trained at three sizes or more
     fits/checklist.json       [{item, value}]: what was fitted and how
 Written by ``analysis multipliers``
     multipliers.csv           `MULTIPLIER_COLUMNS`
@@ -21,7 +22,7 @@ Written by ``analysis multipliers``
                               loss_variant, difference, compute_multiplier, spec_ids}]: the headline's rungs
     fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}]; kind: irreducible
                               (free in each arm, shared, fixed: E, disagreement), leave_one_size_out,
-                              leave_largest_budget_out, corrupted_cell, rounding
+                              leave_largest_budget_out, corrupted_cell, bootstrap, rounding
     fits/comparison.json      [{variant, model, meaning, parameters, rss, aicc, test, p, preferred, status}]
     fits/error_budget.json    [{variant, source, sd_ln_m, in_interval, how}]
     fits/notes.json           [{variant, note}]: what a reader must know beside the numbers
