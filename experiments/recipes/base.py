@@ -42,7 +42,7 @@ class Recipe:
         """Tokens of one step for a budget of ``tokens``: the nearest power of two in ratio."""
         wanted = self.batch_tokens * (tokens / self.tokens_reference) ** self.batch_exponent
         power = max(int(wanted).bit_length() - 1, 0)
-        return 1 << (power + (wanted > 2 ** (power + 0.5)))
+        return 1 << (power + int(wanted > 2 ** (power + 0.5)))
 
     def train(self, *, params: float, tokens: float, lr: float | None = None) -> tuple[TrainSpec, int]:
         """Resolved numbers and the exact token count: a whole number of batches, at least two.

@@ -5,9 +5,9 @@ from experiments.recipes.base import RECIPES, Recipe
 BYTES_LADDER = RECIPES.register("bytes_ladder")(
     Recipe(
         name="bytes_ladder",
-        lr_reference=6e-3,
+        lr_reference=1.21e-2,
         params_reference=1e5,
-        lr_exponent=-0.25,
+        lr_exponent=-0.37,
         batch_tokens=1024,
         tokens_reference=1.5e6,
         batch_exponent=0.5,
