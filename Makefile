@@ -12,7 +12,7 @@ PORT ?= 5000
 export MLFLOW_DISABLE_TELEMETRY := true
 
 STUDY_STAGES := table fits multipliers figures report
-.PHONY: help setup reproduce test test-slow lint format plan sweep status sync $(STUDY_STAGES) paper bench ui clean
+.PHONY: help setup reproduce test test-slow test-services lint format plan sweep status sync $(STUDY_STAGES) paper bench ui clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
@@ -32,10 +32,13 @@ reproduce: setup  ## the main job: train the demo grid, fit, report (25 minutes 
 	$(PYTHON) -m analysis report --study results/demo && exit $$code
 
 test: setup  ## the tests (at most ten minutes on two cores)
-	@$(PYTHON) -m pytest -m 'not slow and not slurm and not services'
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not slurm and not services' -n $(JOBS) --dist loadfile
 
 test-slow: setup  ## the long suites: coverage of the intervals, faults at many moments
 	@$(PYTHON) -m pytest -m slow --timeout 3600
+
+test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run
+	@$(PYTHON) -m pytest -m services --timeout 1800
 
 lint: setup  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
