@@ -1,6 +1,9 @@
-"""Paired timing: contestants take turns (A B C A B C ...) in one process on one thread, so that whatever the
-machine does meanwhile falls on all of them alike. Ratios are medians over turns, with their quartiles. Time is
-the process's processor time: one thread computes, and processes beside it cannot lengthen it by preemption."""
+"""Paired timing: contestants take turns (A B C A B C ...) in one process on one thread, so that whatever
+the machine does meanwhile falls on all of them alike.
+
+Ratios are medians over turns, with their quartiles. Time is the process's processor time: one thread
+computes, and processes beside it cannot lengthen it by preemption.
+"""
 
 import gc
 import os
