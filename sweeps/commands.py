@@ -4,13 +4,14 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from analysis.outlook import outlook
 from attnres.errors import UserError
 from experiments.data.base import DATASETS
 from experiments.settings import Settings
 from experiments.tracking import prepare_store, store_uri, sync
 from sweeps.grid import GRIDS, Grid, load_grid
 from sweeps.launch.base import LAUNCHERS
-from sweeps.plan import CellState, make_plan, write_plan
+from sweeps.plan import CellState, make_plan, plan_document, write_plan
 from sweeps.show import ProgressLines, print_plan, summary
 from sweeps.throughput import measure_missing
 
@@ -31,6 +32,8 @@ def plan(options: argparse.Namespace) -> int:
     _write_plan(grid, options)
     print(f"{grid.name}: {grid.description}")
     print_plan(make_plan(grid, options.runs), options.jobs)
+    for line in outlook(plan_document(grid)["cells"]):
+        print(line)
     return 0
 
 
