@@ -37,6 +37,7 @@ class DepthAttention(nn.Module):
         """Operational: mix again in backward rather than keep the input of every sublayer's norm."""
         self.starts = frozenset(accumulate((0, *sizes)))
         """Sites that start a block; the output read, at num_sublayers, follows the last one."""
+        self._written = tuple(self._written_before(site) for site in range(self.num_reads))
         self.pseudo_queries = nn.Parameter(torch.empty(self.num_reads, width))
         self.key_gains = nn.Parameter(torch.empty(self.num_reads, width))
 
@@ -63,11 +64,6 @@ class DepthAttention(nn.Module):
         source = absorb(running.value_BTD, y_BTD, queries_RD, site + 1, self._reads_of(site))
         return (*state[: len(state) - len(_pack(running))], *_pack(source))
 
-    def written(self, site: int) -> tuple[int, ...]:
-        """Sites after which the sources of read ``site`` were written; the embedding's is -1."""
-        finished = [start - 1 for start in sorted(self.starts) if start <= site]
-        return tuple(finished) if site in self.starts else (*finished, site - 1)
-
     def sources(self, site: int) -> tuple[str, ...]:
         """Names of the sources of read ``site``."""
         names = ["embedding"]
@@ -88,13 +84,18 @@ class DepthAttention(nn.Module):
         starts = {"pseudo_queries": torch.zeros(size), "key_gains": torch.ones(size)}
         return starts.get(name.rpartition(".")[2])
 
+    def _written_before(self, site: int) -> tuple[int, ...]:
+        """Sites after which the sources of read ``site`` were written; the embedding's is -1."""
+        finished = [start - 1 for start in sorted(self.starts) if start <= site]
+        return tuple(finished) if site in self.starts else (*finished, site - 1)
+
     def _reads_of(self, site: int) -> int:
         """How many reads attend over what is written at ``site``: a running sum has the next one only."""
         return self.num_reads - (site + 1) if site + 1 in self.starts else 1
 
     def _unpack(self, state: State, site: int) -> tuple[list[Source], list[int]]:
         """Sources of read ``site``, and which of each source's reads it is."""
-        written = self.written(site)
+        written = self._written[site]
         with_ports = len(state) > 1 + 2 * len(written)
         sources, cursor = [], 1
         for origin in written:

@@ -79,7 +79,7 @@ def _absorb_without_gradient(running_BTD: Tensor | None, y_BTD: Tensor, queries_
 
 def read(sources: Sequence[Source], positions: Sequence[int]) -> Float[Tensor, "B T D"]:
     """h of the read that is number ``positions[i]`` among the reads of source i."""
-    h_BTD: Tensor = _Read.apply(*_read_arguments(sources, positions))  # type: ignore[no-untyped-call]
+    h_BTD: Tensor = _Read.apply(positions, *_tensors(sources, positions))  # type: ignore[no-untyped-call]
     return h_BTD
 
 
@@ -89,24 +89,23 @@ def read_normalised(
     """RMSNorm of `read` in the same pass. With ``recompute``, h is mixed again in backward, not kept."""
     dtype = product_dtype(gain_D)
     if not torch.is_grad_enabled():
-        shape = sources[0].value_BTD.shape
-        values = [source.value_BTD.view(-1, shape[-1]) for source in sources]
-        logits = [source.logits_lX[position] for source, position in zip(sources, positions, strict=True)]
-        return kernels.mix_and_norm(values, logits, gain_D, dtype, keep_h=False)[0].view(shape)
-    arguments = _read_arguments(sources, positions)
-    y_BTD: Tensor = _ReadNormalised.apply(gain_D, dtype, recompute, *arguments)  # type: ignore[no-untyped-call]
+        values = [source.value_BTD for source in sources]
+        logits = [source.logits_lX for source in sources]
+        return kernels.mix_and_norm(values, logits, positions, gain_D, dtype, keep_h=False)[0]
+    y_BTD: Tensor = _ReadNormalised.apply(  # type: ignore[no-untyped-call]
+        gain_D, dtype, recompute, positions, *_tensors(sources, positions)
+    )
     return y_BTD
 
 
-def _read_arguments(sources: Sequence[Source], positions: Sequence[int]) -> tuple[Any, ...]:
-    values = [source.value_BTD for source in sources]
-    logits = [source.logits_lX[position] for source, position in zip(sources, positions, strict=True)]
+def _tensors(sources: Sequence[Source], positions: Sequence[int]) -> list[Tensor]:
+    """What a read takes: values, logits, and this read's ports."""
     ports = [
         port
         for source, position in zip(sources, positions, strict=True)
         for port in source.ports[2 * position : 2 * position + 2]
     ]
-    return (len(values), *values, *logits, *ports)
+    return [*(source.value_BTD for source in sources), *(source.logits_lX for source in sources), *ports]
 
 
 class _Absorb(torch.autograd.Function):
@@ -127,7 +126,7 @@ class _Absorb(torch.autograd.Function):
         ctx.first, ctx.y_dtype = first, y.dtype
         ctx.running_dtype = None if running is None else running.dtype
         ctx.mark_non_differentiable(logits)
-        out = y.view_as(y) if running is None else value.view(y.shape)
+        out = y.contiguous().view_as(y) if running is None else value.view(y.shape)
         ctx.save_for_backward(out, scale, logits, queries)
         zero = logits.new_zeros(())
         ports = [zero.expand(size) for _ in range(count) for size in (y.shape, (2, len(scale)))]
@@ -165,23 +164,18 @@ def _to_both(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | Non
     return None if ctx.running_dtype is None else grad.to(ctx.running_dtype), grad.to(ctx.y_dtype)
 
 
-def _flat(count: int, rest: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    width = rest[0].shape[-1]
-    return [value.reshape(-1, width) for value in rest[:count]], list(rest[count : 2 * count])
-
-
-def _posts(count: int, rest_length: int, grad: Tensor, stats: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of `_read_arguments`' tensors: nothing for values and logits, the post for every port."""
-    ports = rest_length - 2 * count
+def _posts(count: int, length: int, grad: Tensor, stats: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of `_tensors`: nothing for ``count`` values and as many logits, the post for every port."""
+    ports = length - 2 * count
     return (*[None] * (2 * count), *([grad, stats] * (ports // 2)))
 
 
 class _Read(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, count: int, *rest: Tensor) -> Tensor:
-        h, lse = kernels.mix(*_flat(count, rest))
-        h = h.view(rest[0].shape)
-        ctx.count, ctx.length = count, len(rest)
+    def forward(ctx: Any, positions: Sequence[int], *rest: Tensor) -> Tensor:
+        ctx.count, ctx.length = len(positions), len(rest)
+        values, logits = rest[: ctx.count], rest[ctx.count : 2 * ctx.count]
+        h, lse = kernels.mix(values, logits, positions)
         ctx.save_for_backward(h, lse)
         return h
 
@@ -196,22 +190,30 @@ class _Read(torch.autograd.Function):
 class _ReadNormalised(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gain: Tensor, dtype: torch.dtype, recompute: bool, count: int, *rest: Tensor
+        ctx: Any,
+        gain: Tensor,
+        dtype: torch.dtype,
+        recompute: bool,
+        positions: Sequence[int],
+        *rest: Tensor,
     ) -> Tensor:
-        values, logits = _flat(count, rest)
-        y, scale, lse, h = kernels.mix_and_norm(values, logits, gain, dtype, keep_h=not recompute)
-        ctx.count, ctx.length, ctx.shape = count, len(rest), rest[0].shape
+        ctx.positions, ctx.length = positions, len(rest)
+        count = len(positions)
+        values, logits = rest[:count], rest[count : 2 * count]
+        y, scale, lse, h = kernels.mix_and_norm(values, logits, positions, gain, dtype, keep_h=not recompute)
         kept = [*values, *logits] if h is None else [h]
         ctx.save_for_backward(gain, scale, lse, *kept)
-        return y.view(rest[0].shape)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
         gain, scale, lse, *kept = ctx.saved_tensors
-        h = kept[0] if len(kept) == 1 else kernels.mix(kept[: ctx.count], kept[ctx.count :])[0]
-        grad_y = grad_y.reshape(-1, h.shape[-1])
-        grad_h, grad_gain, along = kernels.norm_backward(h, gain, scale, grad_y)
+        count, width = len(ctx.positions), grad_y.shape[-1]
+        h = kept[0] if len(kept) == 1 else kernels.mix(kept[:count], kept[count:], ctx.positions)[0]
+        grad_h, grad_gain, along = kernels.norm_backward(
+            h.view(-1, width), gain, scale, grad_y.reshape(-1, width)
+        )
         stats = torch.stack([lse, along])
-        posts = _posts(ctx.count, ctx.length, grad_h.view(ctx.shape), stats)
+        posts = _posts(count, ctx.length, grad_h.view(h.shape), stats)
         return grad_gain, None, None, None, *posts

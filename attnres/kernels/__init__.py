@@ -62,76 +62,87 @@ def absorb(running_XD: Tensor | None, y_XD: Tensor, queries_lD: Tensor) -> tuple
     return v_XD, r_X, logits_lX
 
 
-def mix(sources: Sequence[Tensor], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """h (X, D) = softmax-weighted sum of ``sources``, and the log-sum-exp of ``logits`` (X)."""
+def mix(
+    sources: Sequence[Tensor], logits: Sequence[Tensor], positions: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """h = softmax-weighted sum of ``sources``, and the log-sum-exp of the logits (X).
+
+    Args:
+        sources: n tensors (..., D), contiguous.
+        logits: of each source (l, X); this read's are in row ``positions[i]``.
+        positions: rows.
+    """
     library = _serving_mix(sources, logits)
     if library is None:
-        return plain.mix(sources, logits)
-    tokens, width = sources[0].shape
-    h_XD, lse_X = logits[0].new_empty(tokens, width), logits[0].new_empty(tokens)
-    library.run(
-        "mix",
-        tokens,
-        width,
-        len(sources),
-        NORM_EPSILON,
-        addresses(sources),
-        codes(sources),
-        addresses(logits),
-        address(None),
-        address(h_XD),
-        address(lse_X),
-        address(None),
-        0,
-        address(None),
-    )
-    return h_XD, lse_X
+        return plain.mix(sources, [rows[index] for rows, index in zip(logits, positions, strict=True)])
+    h = sources[0].new_empty(sources[0].shape, dtype=logits[0].dtype)
+    lse_X = logits[0].new_empty(logits[0].shape[-1])
+    _run_mix(library, sources, logits, positions, h, lse_X)
+    return h, lse_X
 
 
 def mix_and_norm(
     sources: Sequence[Tensor],
     logits: Sequence[Tensor],
+    positions: Sequence[int],
     gain_D: Tensor,
     dtype: torch.dtype,
     *,
     keep_h: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """`mix` and the RMSNorm of its result in one pass: y as ``dtype``, its r, lse, and h if it is kept."""
-    library = _serving_mix(sources, logits, [gain_D])
+    library = _serving_mix(sources, logits, gain_D)
     if library is None or dtype not in (logits[0].dtype, torch.bfloat16):
-        mixed_XD, lse_X = mix(sources, logits)
-        y_XD, r_X = norm_forward(mixed_XD, gain_D, dtype)
-        return y_XD, r_X, lse_X, mixed_XD if keep_h else None
-    tokens, width = sources[0].shape
-    like = logits[0]
-    h_XD = like.new_empty(tokens, width) if keep_h else None
-    lse_X, r_X = like.new_empty(tokens), like.new_empty(tokens)
-    y_XD = like.new_empty(tokens, width, dtype=dtype)
+        mixed, lse_X = mix(sources, logits, positions)
+        y_XD, r_X = norm_forward(mixed.reshape(-1, mixed.shape[-1]), gain_D, dtype)
+        return y_XD.view(mixed.shape), r_X, lse_X, mixed if keep_h else None
+    shape, like = sources[0].shape, logits[0]
+    h = like.new_empty(shape) if keep_h else None
+    statistics_2X = like.new_empty(2, like.shape[-1])
+    lse_X, r_X = statistics_2X
+    y = like.new_empty(shape, dtype=dtype)
+    _run_mix(library, sources, logits, positions, h, lse_X, gain_D, y, r_X)
+    return y, r_X, lse_X, h
+
+
+def _run_mix(
+    library: native.Library,
+    sources: Sequence[Tensor],
+    logits: Sequence[Tensor],
+    positions: Sequence[int],
+    h: Tensor | None,
+    lse_X: Tensor,
+    gain_D: Tensor | None = None,
+    y: Tensor | None = None,
+    r_X: Tensor | None = None,
+) -> None:
+    tokens = lse_X.shape[0]
+    stride = tokens * lse_X.element_size()
     library.run(
         "mix",
         tokens,
-        width,
+        sources[0].shape[-1],
         len(sources),
         NORM_EPSILON,
         addresses(sources),
         codes(sources),
-        addresses(logits),
+        native.row_addresses(logits, positions, stride),
         address(gain_D),
-        address(h_XD),
+        address(h),
         address(lse_X),
-        address(y_XD),
-        code(y_XD),
+        address(y),
+        0 if y is None else code(y),
         address(r_X),
     )
-    return y_XD, r_X, lse_X, h_XD
 
 
 def _serving_mix(
-    sources: Sequence[Tensor], logits: Sequence[Tensor], real: Sequence[Tensor] = ()
+    sources: Sequence[Tensor], logits: Sequence[Tensor], gain_D: Tensor | None = None
 ) -> native.Library | None:
+    """The sources of one read are made alike, so the first speaks for all but their element type."""
     fits = len(sources) <= native.MAX_SOURCES and sources[0].shape[-1] <= native.MAX_WIDTH
-    whole = all(tensor.is_contiguous() for tensor in (*sources, *logits))
-    return native.serving(sources, [*logits, *real]) if fits and whole else None
+    whole = all(source.is_contiguous() for source in sources)
+    return native.serving([sources[0]], [logits[0], gain_D]) if fits and whole else None
 
 
 def gather(

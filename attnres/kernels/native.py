@@ -114,6 +114,14 @@ def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
 
 
+def row_addresses(
+    matrices: Sequence[Tensor], rows: Sequence[int], stride: int
+) -> ctypes.Array[ctypes.c_void_p]:
+    """Where row ``rows[i]`` of each contiguous matrix lies, rows being ``stride`` bytes apart."""
+    places = [matrix.data_ptr() + row * stride for matrix, row in zip(matrices, rows, strict=True)]
+    return (ctypes.c_void_p * len(places))(*places)
+
+
 def code(tensor: Tensor) -> int:
     """How the kernels name the element type of ``tensor``."""
     return 1 if tensor.dtype == torch.bfloat16 else 0
@@ -133,24 +141,24 @@ def serving(coded: Sequence[Tensor | None], real: Sequence[Tensor | None] = ()) 
     """
     if not _enabled or torch.compiler.is_compiling():
         return None
-    kinds = {_kind(tensor) for tensor in (*coded, *real) if tensor is not None}
-    must = {tensor.dtype for tensor in real if tensor is not None} or (kinds - {torch.bfloat16})
-    if not must:
-        must = {torch.float32}
-    if len(must) != 1:
+    number = None
+    for tensor in (*real, *coded):
+        if tensor is None:
+            continue
+        if not tensor.is_cpu or type(tensor) not in PLAIN:
+            return None
+        kind = tensor.dtype
+        if number is None and kind in REALS:
+            number = kind
+        if kind != number and (kind != torch.bfloat16 or number == torch.float64):
+            return None
+    if any(tensor is not None and tensor.dtype == torch.bfloat16 for tensor in real):
         return None
-    (number,) = must
-    if number not in REALS or not kinds <= {number, torch.bfloat16}:
-        return None
-    if number == torch.float64 and torch.bfloat16 in kinds:
-        return None
-    return _library(REALS[number])
+    return _library(REALS[number or torch.float32])
 
 
-def _kind(tensor: Tensor) -> torch.dtype | None:
-    """Element type of a plain CPU tensor; None for any other (a GPU's, a tracer's, a subclass)."""
-    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
-    return tensor.dtype if plain else None
+PLAIN = frozenset((Tensor, nn.Parameter))
+"""Kinds of tensors with memory of their own: no tracer's, no subclass."""
 
 
 def available() -> bool:

@@ -31,14 +31,15 @@ def absorb(running_XD: Tensor | None, y_XD: Tensor, queries_lD: Tensor) -> tuple
 
 
 def mix(sources: Sequence[Tensor], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """h (X, D) = softmax-weighted sum of the sources, and the log-sum-exp of the logits (X)."""
+    """h = softmax-weighted sum of the sources (..., D), and the log-sum-exp of their logits (X)."""
+    shape = sources[0].shape
     logits_nX = torch.stack(list(logits))
     lse_X = logits_nX.logsumexp(0)
-    weights_nX1 = (logits_nX - lse_X).exp().unsqueeze(-1)
-    h_XD = weights_nX1[0] * wide(sources[0])
-    for weight_X1, source_XD in zip(weights_nX1[1:], sources[1:], strict=True):
-        h_XD = h_XD.addcmul_(weight_X1, wide(source_XD))
-    return h_XD, lse_X
+    weights = (logits_nX - lse_X).exp().view(-1, *shape[:-1], 1)
+    h = weights[0] * wide(sources[0])
+    for weight, source in zip(weights[1:], sources[1:], strict=True):
+        h = h.addcmul_(weight, wide(source))
+    return h, lse_X
 
 
 def gather(

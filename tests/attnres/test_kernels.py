@@ -38,10 +38,15 @@ def test_every_kernel_equals_plain_torch(dtype: torch.dtype, width: int) -> None
         found = [*kernels.absorb(running, y, queries), *kernels.absorb(None, y, queries)]
         found += kernels.absorb(y, y, queries)
         sources = [torch.randn(tokens, width, dtype=real).to(dtype if i % 2 else real) for i in range(count)]
-        logits = [torch.randn(tokens, dtype=real) * 3 for _ in range(count)]
+        logits = [torch.randn(3, tokens, dtype=real) * 3 for _ in range(count)]
+        positions = [i % 3 for i in range(count)]
         gain = torch.randn(width, dtype=real)
-        found += kernels.mix(sources, logits)
-        found += [t for t in kernels.mix_and_norm(sources, logits, gain, dtype, keep_h=True) if t is not None]
+        found += kernels.mix(sources, logits, positions)
+        found += [
+            t
+            for t in kernels.mix_and_norm(sources, logits, positions, gain, dtype, keep_h=True)
+            if t is not None
+        ]
         v, r, own_logits = kernels.absorb(None, y, queries)
         grads = [torch.randn(tokens, width, dtype=real) for _ in range(reads)]
         stats = [torch.stack([own_logits[i] + 1, torch.randn(tokens, dtype=real)]) for i in range(reads)]
@@ -109,7 +114,7 @@ def test_nan_is_not_swallowed() -> None:
     y, _ = kernels.norm_forward(x, torch.ones(8), torch.float32)
     assert torch.isfinite(y[0]).all() and y[1].isnan().all()
     assert kernels.swiglu_forward(x)[1].isnan().any()
-    h, _ = kernels.mix([x, x], [torch.zeros(2), torch.tensor([0.0, float("nan")])])
+    h, _ = kernels.mix([x, x], [torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]])], [0, 0])
     assert torch.isfinite(h[0]).all() and h[1].isnan().all()
     low, _ = kernels.norm_forward(x, torch.ones(8), torch.bfloat16)
     assert low[1].isnan().all()
