@@ -15,6 +15,7 @@ from analysis.forms.base import FORMS, Form, form_named
 from analysis.multipliers.base import LEVEL, MIN_SIZES
 from analysis.noise import measure_noise
 from analysis.rates import best_rates
+from analysis.slices import isoflop_laws
 from analysis.solve import fit
 from analysis.study import Study, fit_name
 
@@ -40,6 +41,7 @@ def write_fits(study: Study) -> list[str]:
     study.write_fits("holdout", [row for arm in study.plan.arms for row in holdout(points[arm])])
     study.write_fits("noise", measure_noise(study.cells, study.plan.baseline))
     study.write_fits("rates", [rate.as_dict() for rate in best_rates(study.cells)])
+    study.write_fits("isoflop", isoflop_laws(points))
     study.write_fits("counts", count_runs(study))
     study.write_fits("checklist", checklist(study, points, results))
     return [f"{result.group:32s} {result.form:12s} {_line(result)}" for result in results]

@@ -16,6 +16,10 @@ Role = Literal["ladder", "rate", "null", "overhead_only"]
 seeds, compared with itself. overhead_only: an arm that costs compute and changes nothing."""
 
 
+LADDER_ROLES: tuple[Role, ...] = ("ladder", "overhead_only")
+"""Roles of the runs that enter the laws and the headline."""
+
+
 class PlanCell(BaseModel):
     """One planned run."""
 

@@ -91,6 +91,6 @@ def plain_labels(ticks: Iterable[float]) -> list[str]:
 
 
 def scale_of(values: Iterable[float]) -> tuple[float, str]:
-    """Power of ten to divide FLOPs by so that labels stay short, and its name for the axis label."""
+    """Power of ten to divide values by so that labels stay short, and how to write it on the axis."""
     exponent = math.floor(math.log10(min(values)))
-    return 10.0**exponent, rf"$10^{{{exponent}}}$ FLOPs"
+    return 10.0**exponent, rf"$10^{{{exponent}}}$"

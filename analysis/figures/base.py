@@ -20,9 +20,6 @@ from attnres.files import remove_leftovers, write_text
 from attnres.registry import Registry
 
 FIGURES_FOLDER = "figures"
-LADDER_ROLES = ("ladder", "overhead_only")
-"""Roles of the runs that enter the laws and the headline."""
-
 RUN_GID = "run-"
 """Artists of one run carry this and its spec_id as their id in the SVG; the report hangs its facts there."""
 

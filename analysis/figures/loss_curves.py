@@ -9,9 +9,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.axes import log_axis
-from analysis.figures.base import FIGURES, LADDER_ROLES, RUN_GID, Figure, NotDrawn
+from analysis.figures.base import FIGURES, RUN_GID, Figure, NotDrawn
 from analysis.figures.marks import arm_legend, run_points
 from analysis.figures.style import PAGE, Palette, new_figure
+from analysis.plan_file import LADDER_ROLES
 from analysis.study import CURVES_FILE, Study
 
 WINDOW = 0.02
@@ -28,7 +29,7 @@ class LossCurves(Figure[Study]):
 
     title = "Loss while training"
     needs = ("plan.json", "runs.csv", CURVES_FILE)
-    rank = 3
+    rank = 8
 
     def table(self, source: Study) -> pd.DataFrame:
         """Rows: train (smoothed) and validation, one a point of a run's curve."""

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from analysis.figures.base import FIGURES, LADDER_ROLES, Figure, NotDrawn
+from analysis.figures.base import FIGURES, Figure, NotDrawn
 from analysis.figures.marks import arm_legend
 from analysis.figures.style import COLUMN, MUTED, PAPER, Palette, new_figure
 from analysis.multipliers.base import LEVEL
+from analysis.plan_file import LADDER_ROLES
 from analysis.study import Study
 
 

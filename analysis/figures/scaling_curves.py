@@ -10,11 +10,12 @@ from matplotlib.figure import Figure as Canvas
 
 from analysis.comparison import MATCHED
 from analysis.figures.axes import log_axis, scale_of
-from analysis.figures.base import FIGURES, LADDER_ROLES, Figure, NotDrawn
+from analysis.figures.base import FIGURES, Figure, NotDrawn
 from analysis.figures.law_curves import curve_with_band, read_fit
 from analysis.figures.marks import arm_legend, interval, note_below, run_points, words
 from analysis.figures.style import COLUMN, INK, MUTED, Palette, new_figure
 from analysis.headline import headline_of, pairs_behind
+from analysis.plan_file import LADDER_ROLES
 from analysis.study import Study
 
 _POINTS = 61
@@ -61,7 +62,7 @@ class ScalingCurves(Figure[Study]):
         upper, lower = figure.subplots(2, 1, height_ratios=(2.0, 0.46 * len(gaps)))
         scale, unit = scale_of(table.loc[table["item"] == "point", "compute"])
         _draw_losses(upper, table, palette, scale)
-        upper.set_xlabel(f"training compute ({unit})")
+        upper.set_xlabel(f"training compute ({unit} FLOPs)")
         upper.set_ylabel("validation loss (nats/token)")
         _draw_gaps(lower, gaps, palette)
         arm_legend(figure, palette, arms)

@@ -10,7 +10,7 @@ from analysis.paper.sections import AXES, claimed, elsewhere, here, reanalysed, 
 from analysis.paper.tables import tables
 from analysis.published.attnres_scaling import CLAIM, VARIANTS
 from analysis.report.document import Answers, Code, Document, Inline, Line, Link, Picture, Section, line
-from analysis.report.numbers import p_text
+from analysis.wording import p_text
 
 SOURCE = "Attention Residuals, Kimi Team, arXiv 2603.15031"
 SIDE_BY_SIDE = "side_by_side"

@@ -8,7 +8,7 @@ from analysis.paper.table2 import PLOTTED
 from analysis.published.attnres_scaling import CLAIM
 from analysis.published.replications import SEEDED_DIFFERENCES
 from analysis.report.document import Code, Paragraph, Row, Section, Table, line, row, table
-from analysis.report.numbers import MISSING, digits, is_missing, loss_text, p_text
+from analysis.wording import MISSING, digits, is_missing, loss_text, p_text
 
 AXES = {**AXIS_WORDS, "6nd": "6ND, active parameters", PLOTTED: "as plotted in Figure 4"}
 

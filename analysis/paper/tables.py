@@ -12,7 +12,7 @@ from analysis.published.attnres_cost import (
 )
 from analysis.published.attnres_scaling import BASELINE, TABLE_2, VARIANTS, Cell
 from analysis.report.document import Paragraph, Row, Section, Table, line, row, table
-from analysis.report.numbers import digits, loss_text
+from analysis.wording import digits, loss_text
 
 STREAMS, NUM_BLOCKS, BLOCK_SIZE = 4, 8, 16
 """m, N and S of Table 1's typical case."""

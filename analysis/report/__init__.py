@@ -8,6 +8,7 @@ from analysis.figures.base import FIGURES_FOLDER
 from analysis.figures.style import palette_of
 from analysis.report.answer import answers
 from analysis.report.choices import cards_of
+from analysis.report.depth import depth_section
 from analysis.report.document import Document, line
 from analysis.report.evidence import (
     budget_section,
@@ -24,9 +25,9 @@ from analysis.report.evidence import (
 from analysis.report.facts import Facts
 from analysis.report.html import to_html
 from analysis.report.markdown import to_markdown
-from analysis.report.numbers import count_of
 from analysis.report.record import checklist_section, counts_section, hovers, runs_section, versions_section
 from analysis.study import Study
+from analysis.wording import count_of
 from attnres.files import write_text
 
 HTML_FILE, MARKDOWN_FILE = "report.html", "report.md"
@@ -71,6 +72,7 @@ def report_of(study: Study, figures: Sequence[Drawn]) -> Document:
             noise_section(facts),
             holdout_section(facts),
             laws_section(facts),
+            depth_section(facts),
             residuals_section(facts),
             checklist_section(facts),
             versions_section(facts),

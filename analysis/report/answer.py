@@ -9,7 +9,7 @@ from analysis.headline import Multiplier, multiplier_of
 from analysis.report.choices import behind
 from analysis.report.document import Answers, Code, Inline, Line, Link, Strong, joined, line
 from analysis.report.facts import Facts
-from analysis.report.numbers import (
+from analysis.wording import (
     count_of,
     digits,
     interval_text,

@@ -11,9 +11,9 @@ from analysis.headline import Multiplier, multiplier_of
 from analysis.multipliers.base import LEVEL, Estimate
 from analysis.report.document import Card, Cards, Choice, Switch
 from analysis.report.facts import Facts
-from analysis.report.numbers import count_of, digits, interval_text, level_text, multiplier_text
 from analysis.sensitivity import IRREDUCIBLE_SHARES
 from analysis.verdicts import verdict_of
+from analysis.wording import count_of, digits, interval_text, level_text, multiplier_text
 
 RATE_WORDS = {
     MATCHED: "matched: the baseline's rate in every arm",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.report.numbers import MISSING, is_missing
+from analysis.wording import MISSING, is_missing
 
 RUN_ANCHOR = "run-"
 """Anchor of a run's row: this and its spec_id."""

@@ -28,7 +28,7 @@ from analysis.report.document import (
     table,
 )
 from analysis.report.facts import Facts
-from analysis.report.numbers import digits, interval_text, level_text, loss_text, multiplier_text, p_text
+from analysis.wording import digits, interval_text, level_text, loss_text, multiplier_text, p_text
 
 KIND_WORDS = {
     "irreducible": "irreducible loss E",

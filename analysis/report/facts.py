@@ -10,10 +10,10 @@ import pandas as pd
 
 from analysis.comparison import MATCHED, TUNED, null_label
 from analysis.compute_axes import EXACT
-from analysis.figures.base import LADDER_ROLES
 from analysis.fit_result import FitResult
 from analysis.headline import Multiplier, headline_of, pairs_behind
 from analysis.multipliers.base import PairedArms
+from analysis.plan_file import LADDER_ROLES
 from analysis.study import FITS_FOLDER, Study
 from attnres.errors import UserError
 

@@ -16,7 +16,7 @@ from analysis.report.document import (
     Strong,
     Table,
 )
-from analysis.report.numbers import MISSING
+from analysis.wording import MISSING
 
 
 def to_markdown(document: Document, pictures: str) -> str:

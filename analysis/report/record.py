@@ -21,8 +21,8 @@ from analysis.report.document import (
     table,
 )
 from analysis.report.facts import Facts
-from analysis.report.numbers import MISSING, count_of, digits, is_missing, loss_text
 from analysis.schema import SCHEMA_VERSION, Status
+from analysis.wording import MISSING, count_of, digits, is_missing, loss_text
 
 VERSIONED = ("attnres-scaling", "matplotlib", "numpy", "pandas", "scipy")
 

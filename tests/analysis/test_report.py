@@ -18,8 +18,8 @@ from analysis.plan_file import Plan
 from analysis.report import report_of, write_report
 from analysis.report.document import Answers, Cards, Code, Document, Line, Link, Section, Strong, Table
 from analysis.report.markdown import to_markdown
-from analysis.report.numbers import digits, interval_text, multiplier_text, p_text, percent
 from analysis.study import Study
+from analysis.wording import digits, interval_text, multiplier_text, p_text, percent
 from attnres.errors import UserError
 from tests.analysis.planted import ARMS, PlantedStudy, planted, planted_study, write_study
 

@@ -10,7 +10,7 @@ from analysis.figures.style import PAGE, Palette, new_figure
 from analysis.paper.figures.base import PAPER_FIGURES
 from analysis.paper.numbers import Numbers
 from analysis.published import attnres_ablations as facts
-from analysis.report.numbers import digits
+from analysis.wording import digits
 
 PANELS = {"baseline": facts.ARCHITECTURE_BASELINE, "attnres": facts.ARCHITECTURE_ATTNRES}
 
