@@ -51,8 +51,11 @@ def report_of(study: Study, figures: Sequence[Drawn]) -> Document:
     facts.check_runs()
     palette = palette_of(study.plan.arms, study.plan.baseline)
     counts = facts.fits("counts")
+    about = study.plan.description or study.plan.grid
+    if about and about[-1] not in ".?!":
+        about += "."
     lead = line(
-        f"{study.plan.description or study.plan.grid}. " if study.plan.description or study.plan.grid else "",
+        f"{about} " if about else "",
         f"{count_of(len(facts.arms), 'arm')} against {facts.baseline}; {counts['finished']} of "
         f"{count_of(counts['planned'], 'planned run')} finished.",
     )
