@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 
 from analysis.commands import main
-from analysis.figures.base import read_data
+from analysis.figures.base import Drawn, read_data
 from analysis.figures.style import settle, styled
 from analysis.paper.claim import ARROW_FROM, ARROW_TO, multiplier_at
 from analysis.paper.figures.base import PALETTE, PAPER_FIGURES
+from analysis.paper.numbers import compute_numbers
+from analysis.paper.page import page_of
 from analysis.published import attnres_ablations as ablations
 from analysis.published import attnres_dynamics as dynamics
 from analysis.published import attnres_weights as weights
@@ -35,10 +37,10 @@ FIGURES = ("figure_4", "figure_5", "figure_6", "figure_7", "figure_8", "side_by_
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """results/paper without any study beside it."""
-    root = tmp_path_factory.mktemp("results")
-    assert main(["paper", "--out", str(root / "paper"), "--results", str(root)]) == 0
-    return root / "paper"
+    """results/paper, made again."""
+    out = tmp_path_factory.mktemp("results") / "paper"
+    assert main(["paper", "--out", str(out), "--results", str(COMMITTED.parent)]) == 0
+    return out
 
 
 def multipliers(folder: Path) -> pd.DataFrame:
@@ -215,7 +217,7 @@ def test_tables_1_2_and_4_stand_in_the_page(folder: Path) -> None:
 
 
 def test_the_same_bytes_again_and_no_type_3_fonts(folder: Path, tmp_path: Path) -> None:
-    assert main(["paper", "--out", str(tmp_path), "--results", str(folder.parent)]) == 0
+    assert main(["paper", "--out", str(tmp_path), "--results", str(COMMITTED.parent)]) == 0
     names = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert {f"figures/{name}.{kind}" for name in FIGURES for kind in ("csv", "svg", "pdf", "png")} <= set(
         map(str, names)
@@ -240,24 +242,28 @@ def test_a_committed_study_joins_the_page_and_a_local_one_does_not(tmp_path: Pat
     assert main(["fits", "--study", str(tmp_path / "study")]) == 0
     assert main(["multipliers", "--study", str(tmp_path / "study")]) == 0
     shutil.copytree(tmp_path / "study", tmp_path / "demo")
-    assert main(["paper", "--out", str(tmp_path / "paper"), "--results", str(tmp_path)]) == 0
-    here = pd.read_csv(tmp_path / "paper" / "here.csv")
-    assert set(here["study"]) == {"study"}
+    numbers = compute_numbers(tmp_path)
+    assert {row["study"] for row in numbers.here} == {"study"}
     own = pd.read_csv(tmp_path / "study" / "multipliers.csv").query(
         "estimator == 'pair_slope' and compute_axis == 'exact' and rate == 'matched' and variant == 'full_attnres'"
     )
-    row = here.query("variant == 'full_attnres' and compute_axis == 'exact'")
-    assert row["compute_multiplier"].iloc[0] == own["compute_multiplier"].iloc[0]
-    side = read_data(tmp_path / "paper" / "figures" / "side_by_side.csv")
+    row = next(r for r in numbers.here if r["variant"] == "full_attnres" and r["compute_axis"] == "exact")
+    assert row["compute_multiplier"] == own["compute_multiplier"].iloc[0]
+    side = PAPER_FIGURES.get("side_by_side")().table(numbers)
     assert len(side[side["group"] == "here"]) == 2
+    with styled():
+        figure = PAPER_FIGURES.get("side_by_side")().draw(side, PALETTE)
+        settle(figure)
+        assert not overlaps(figure)
+    words = [str(line) for line in page_of(numbers, [Drawn("side_by_side", "")]).lines()]
+    assert not any("No study of this project" in line for line in words)
 
 
-def test_results_paper_is_not_stale(tmp_path: Path) -> None:
+def test_results_paper_is_not_stale(folder: Path) -> None:
     """The committed page and tables are those that `make paper` writes now (pictures aside)."""
     assert COMMITTED.is_dir(), "results/paper is missing: run make paper and commit it"
-    assert main(["paper", "--out", str(tmp_path), "--results", str(COMMITTED.parent)]) == 0
-    for path in sorted(tmp_path.rglob("*")):
-        committed = COMMITTED / path.relative_to(tmp_path)
+    for path in sorted(folder.rglob("*")):
+        committed = COMMITTED / path.relative_to(folder)
         if path.suffix == ".md":
             assert committed.read_text() == path.read_text(), f"{committed} is stale: run make paper"
         if path.suffix == ".csv":
