@@ -55,10 +55,9 @@ def assert_compiled_equals_eager(stream_spec: StreamSpec, depth: int, precision:
         assert gap < PARITY[precision], f"gradient of {name}: {gap:.1e}"  # NaN fails too
 
 
-@pytest.mark.parametrize("precision", list(PARITY))
 @pytest.mark.parametrize("stream_spec", each_stream(1), ids=lambda spec: spec.name)
-def test_law_8_r15_traced_and_eager_steps_agree(stream_spec: StreamSpec, precision: str) -> None:
-    assert_compiled_equals_eager(stream_spec, 1, precision, "aot_eager")
+def test_law_8_r15_traced_and_eager_steps_agree(stream_spec: StreamSpec) -> None:
+    assert_compiled_equals_eager(stream_spec, 1, "bf16", "aot_eager")
 
 
 @pytest.mark.slow
