@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attnres.errors import UserError
 
-DONE = 0
+DONE, STALE = 0, 1
 
 
 def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -46,6 +46,10 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     paper.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="studies that join the page"
     )
+    quotes = add("quotes", run_quotes, "numbers in documents <- committed results", study=False)
+    quotes.add_argument("documents", type=Path, nargs="+", metavar="FILE")
+    quotes.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
+    quotes.add_argument("--check", action="store_true", help="change nothing; exit 1 if a number is stale")
     words = add("dictionary", run_dictionary, "the contracts -> the data dictionary of results/", study=False)
     words.add_argument("--out", type=Path, default=Path("results/README.md"), metavar="FILE")
 
@@ -116,6 +120,16 @@ def run_paper(options: argparse.Namespace) -> int:
         print(line)
     print(f"page: {options.out / 'paper.html'}")
     return DONE
+
+
+def run_quotes(options: argparse.Namespace) -> int:
+    """Fill the marked numbers of documents, or find the stale ones."""
+    from analysis.quotes import fill_quotes
+
+    stale = fill_quotes(options.documents, options.results, check=options.check)
+    for line in stale:
+        print(line)
+    return STALE if options.check and stale else DONE
 
 
 def run_dictionary(options: argparse.Namespace) -> int:

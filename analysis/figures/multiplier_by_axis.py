@@ -7,7 +7,7 @@ from analysis.comparison import HEADLINE, MATCHED
 from analysis.figures.axes import log_axis
 from analysis.figures.base import FIGURES, Figure, NotDrawn
 from analysis.figures.marks import arm_legend, interval
-from analysis.figures.style import COLUMN, INK, MUTED, Palette, new_figure
+from analysis.figures.style import COLUMN, INK, MUTED, PAPER, Palette, new_figure
 from analysis.study import MULTIPLIERS_FILE, Study
 
 AXIS_WORDS = {
@@ -39,6 +39,8 @@ class MultiplierByAxis(Figure[Study]):
         ]
         if len(shown) == 0:
             raise NotDrawn("no arm besides the baseline")
+        if shown["compute_multiplier"].isna().all():
+            raise NotDrawn(str(shown["status"].iloc[0]).removeprefix("refused: "))
         return shown[["compute_axis", "variant", "compute_multiplier", "lo", "hi", "verdict", "status"]]
 
     def draw(self, table: pd.DataFrame, palette: Palette) -> Canvas:
@@ -56,7 +58,8 @@ class MultiplierByAxis(Figure[Study]):
             if own["compute_multiplier"].isna().all():
                 reason = str(own["status"].iloc[0]).removeprefix("refused: ").partition(":")[0]
                 axes.text(0.5, -k, reason, transform=axes.get_yaxis_transform(), ha="center", va="center",
-                          fontsize=6.0, color=INK, style="italic")  # fmt: skip
+                          fontsize=6.0, color=INK, style="italic",
+                          bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6})  # fmt: skip
                 continue
             for i, arm in enumerate(arms):
                 row = own.loc[arm]
@@ -73,15 +76,14 @@ class MultiplierByAxis(Figure[Study]):
     def caption(self, table: pd.DataFrame) -> str:
         """What is drawn, with the refusals."""
         refused = table[table["compute_multiplier"].isna()]
-        missing = "; ".join(
-            f"{AXIS_WORDS.get(str(axis), str(axis))} ({', '.join(_reasons(rows['status']))})"
-            for axis, rows in refused.groupby("compute_axis", sort=False)
-        )
+        axes_of: dict[str, list[str]] = {}
+        for axis, status in zip(refused["compute_axis"], refused["status"], strict=True):
+            words = AXIS_WORDS.get(axis, axis)
+            reason = str(status).removeprefix("refused: ")
+            if words not in axes_of.setdefault(reason, []):
+                axes_of[reason].append(words)
+        missing = "; ".join(f"{', '.join(axes)} ({reason})" for reason, axes in axes_of.items())
         return (
             "Headline multiplier with its interval for each convention of counting compute; a mark right of "
             f"1 saves compute. {'No number: ' + missing + '.' if missing else ''}"
         ).strip()
-
-
-def _reasons(statuses: pd.Series) -> list[str]:
-    return sorted({str(status).removeprefix("refused: ") for status in statuses})

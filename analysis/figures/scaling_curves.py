@@ -209,6 +209,8 @@ def _draw_gaps(axes: Axes, gaps: pd.DataFrame, palette: Palette) -> None:
         if not np.isnan(gap["compute_multiplier"]):
             interval(axes, gap["compute_multiplier"], gap["lo"], gap["hi"], -i - 0.6, palette[gap["variant"]])
     axes.set_ylim(-len(gaps) + 0.2, 0.25)
+    if len(known) == 0:
+        axes.set_axis_off()
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False)

@@ -113,11 +113,13 @@ def pairs_section(facts: Facts) -> Section:
             loss_text(r["loss_variant"]),
             Link(loss_text(r["difference"]), behind(r["variant"], MATCHED)),
             multiplier_text(r["compute_multiplier"]),
+            _runs(r["spec_ids"]),
         )
         for r in facts.fits("pairs")
     )
     columns = (
         "arm | size | >budget (FLOPs) | >seeds | >baseline | >arm | >difference | >multiplier of this size"
+        " | runs"
     )
     shown = table("Paired losses, nats a token, seeds averaged", columns, rows)
     return Section("Pair by pair", "pairs", (shown,))

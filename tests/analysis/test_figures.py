@@ -28,7 +28,9 @@ from analysis.study import Study
 from tests.analysis.pictures import overlaps, pdf_text, streams
 from tests.analysis.planted import ARMS, planted, planted_study, write_study
 
-PHASE_ONE = ("loss_curves", "multiplier_by_axis", "paired_differences", "scaling_curves")
+PHASE_ONE = (
+    *("loss_curves", "multiplier_by_axis", "multiplier_by_compute", "paired_differences", "scaling_curves"),
+)
 
 
 def analyse(folder: Path, *options: str) -> Study:
