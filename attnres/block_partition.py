@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from attnres.errors import UserError
+
 
 def partition(
     num_sublayers: int,
@@ -19,11 +21,11 @@ def partition(
     the first.
 
     Raises:
-        ValueError: none or several options, or boundaries that are not increasing inside the model.
+        UserError: none or several options, or boundaries that are not increasing inside the model.
     """
     given = [option for option in (num_blocks, block_size, boundaries) if option is not None]
     if len(given) != 1:
-        raise ValueError(f"give exactly one of num_blocks, block_size and boundaries (got {len(given)})")
+        raise UserError(f"give exactly one of num_blocks, block_size and boundaries (got {len(given)})")
     if num_blocks is not None:
         blocks = min(num_blocks, num_sublayers)
         size, larger = divmod(num_sublayers, blocks)
@@ -35,9 +37,7 @@ def partition(
     edges = [0, *boundaries, num_sublayers]
     sizes = tuple(right - left for left, right in pairwise(edges))
     if min(sizes) < 1:
-        raise ValueError(
-            f"boundaries {list(boundaries)} must increase strictly inside 1..{num_sublayers - 1}"
-        )
+        raise UserError(f"boundaries {list(boundaries)} must increase strictly inside 1..{num_sublayers - 1}")
     return sizes
 
 

@@ -1,30 +1,42 @@
-"""One cell in a process of its own: output to the run's log, ended with the process that started it."""
+"""One cell in a process of its own: output to the run's log, ended with the sweep that started it."""
 
-import ctypes
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
+
+import psutil
 
 from experiments.__main__ import main
 
-_PR_SET_PDEATHSIG = 1
+WATCH_SECONDS = 1.0
 
 
-def execute(run_dir: str) -> None:
+def execute(run_dir: str, sweep_pid: int) -> None:
     """Run the cell in ``run_dir`` (spec.json, settings.json) and exit with its code.
 
-    If the parent dies, however it dies, the cell gets SIGTERM: it checkpoints and ends, so that the
-    next sweep finds nothing running.
+    If the sweep's process ``sweep_pid`` dies, however it dies, the cell gets SIGTERM: it checkpoints and
+    ends, so that the next sweep finds nothing running.
     """
     folder = Path(run_dir)
     log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    _end_with_parent()
+    threading.Thread(target=_end_with, args=(sweep_pid,), daemon=True).start()
     sys.exit(main(["run", str(folder / "spec.json"), "--settings", str(folder / "settings.json")]))
 
 
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _end_with(sweep_pid: int) -> None:
+    """Watch the sweep itself: the cell's parent is a fork server that lives as long as any cell does."""
+    while _alive(sweep_pid):
+        time.sleep(WATCH_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

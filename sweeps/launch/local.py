@@ -1,6 +1,7 @@
 """Cells side by side on this machine: one process a cell, longest first."""
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -98,7 +99,7 @@ class _Pool:
         run_dir = prepare_folder(cell.spec, self.settings)
         settings_path = run_dir / "settings.json"
         write_json(settings_path, self.settings.model_dump(mode="json"))
-        process = self.context.Process(target=execute, args=(str(run_dir),), name=cell.label)
+        process = self.context.Process(target=execute, args=(str(run_dir), os.getpid()), name=cell.label)
         process.start()
         self.running[cell.spec.spec_id] = (cell, process, time.monotonic())
 
