@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from attnres.kernels.workspace import Layout
 from attnres.mixing import Source, absorb, read, read_normalised
+from attnres.norm import product_dtype
 
 State = tuple[Tensor, ...]
 
@@ -20,7 +22,8 @@ class DepthAttention(nn.Module):
 
     State: the effective queries (reads, D), then value, logits and ports of every source, in order. The
     last source is the running sum of the current block, if that block has begun; the next write replaces
-    it by a new tensor.
+    it by a new tensor. Without gradients, where the C kernels serve: the queries and a workspace that holds
+    all sources and is written in place.
 
     Args:
         width: channels.
@@ -38,12 +41,22 @@ class DepthAttention(nn.Module):
         self.starts = frozenset(accumulate((0, *sizes)))
         """Sites that start a block; the output read, at num_sublayers, follows the last one."""
         self._written = tuple(self._written_before(site) for site in range(self.num_reads))
+        self._positions = tuple(
+            tuple(site - (origin + 1) for origin in written) for site, written in enumerate(self._written)
+        )
+        """Of each read: which of each source's reads it is."""
+        self._layout = Layout(len(sizes) + 1, width, self.num_reads)
         self.pseudo_queries = nn.Parameter(torch.empty(self.num_reads, width))
         self.key_gains = nn.Parameter(torch.empty(self.num_reads, width))
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """The embedding is the first source of every read."""
         queries_RD = self.pseudo_queries * self.key_gains
+        if not torch.is_grad_enabled():
+            memory = self._layout.allocate(x_BTD, queries_RD)
+            if memory is not None:
+                self._layout.absorb(memory, queries_RD, x_BTD, 0, 0, self.num_reads, add=False)
+                return (queries_RD, memory)
         return (queries_RD, *_pack(absorb(None, x_BTD, queries_RD, 0, self.num_reads)))
 
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
@@ -52,17 +65,24 @@ class DepthAttention(nn.Module):
 
     def read_normalised(self, state: State, site: int, gain_D: Tensor) -> Float[Tensor, "B T D"]:
         """RMSNorm of `read`, in one pass."""
+        if len(state) == 2:
+            count = len(self._written[site])
+            return self._layout.mix_and_norm(state[1], count, site, gain_D, product_dtype(gain_D))
         return read_normalised(*self._unpack(state, site), gain_D, recompute=self.recompute)
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """Begin a new source at the first site of a block, or replace the running sum by a new tensor."""
-        queries_RD, *_ = state
+        queries_RD = state[0]
+        if len(state) == 2:
+            slot, add = len(self._written[site + 1]) - 1, site not in self.starts
+            self._layout.absorb(state[1], queries_RD, y_BTD, slot, site + 1, self._reads_of(site), add=add)
+            return state
         if site in self.starts:
             return (*state, *_pack(absorb(None, y_BTD, queries_RD, site + 1, self._reads_of(site))))
-        sources, _ = self._unpack(state, site)
-        running = sources[-1]
-        source = absorb(running.value_BTD, y_BTD, queries_RD, site + 1, self._reads_of(site))
-        return (*state[: len(state) - len(_pack(running))], *_pack(source))
+        with_ports = len(state) > 1 + 2 * len(self._written[site])
+        before = len(state) - (4 if with_ports else 2)  # a running sum has one read, of two ports
+        source = absorb(state[before], y_BTD, queries_RD, site + 1, self._reads_of(site))
+        return (*state[:before], *_pack(source))
 
     def sources(self, site: int) -> tuple[str, ...]:
         """Names of the sources of read ``site``."""
@@ -93,16 +113,19 @@ class DepthAttention(nn.Module):
         """How many reads attend over what is written at ``site``: a running sum has the next one only."""
         return self.num_reads - (site + 1) if site + 1 in self.starts else 1
 
-    def _unpack(self, state: State, site: int) -> tuple[list[Source], list[int]]:
+    def _unpack(self, state: State, site: int) -> tuple[list[Source], tuple[int, ...]]:
         """Sources of read ``site``, and which of each source's reads it is."""
         written = self._written[site]
+        if len(state) == 2:
+            views = self._layout.views(state[1], len(written))
+            return [Source(value, logits, ()) for value, logits in views], (site,) * len(written)
         with_ports = len(state) > 1 + 2 * len(written)
         sources, cursor = [], 1
         for origin in written:
             end = cursor + 2 + (2 * self._reads_of(origin) if with_ports else 0)
             sources.append(Source(state[cursor], state[cursor + 1], state[cursor + 2 : end]))
             cursor = end
-        return sources, [site - (origin + 1) for origin in written]
+        return sources, self._positions[site]
 
 
 def _pack(source: Source) -> State:

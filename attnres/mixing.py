@@ -88,10 +88,6 @@ def read_normalised(
 ) -> Float[Tensor, "B T D"]:
     """RMSNorm of `read` in the same pass. With ``recompute``, h is mixed again in backward, not kept."""
     dtype = product_dtype(gain_D)
-    if not torch.is_grad_enabled():
-        values = [source.value_BTD for source in sources]
-        logits = [source.logits_lX for source in sources]
-        return kernels.mix_and_norm(values, logits, positions, gain_D, dtype, keep_h=False)[0]
     y_BTD: Tensor = _ReadNormalised.apply(  # type: ignore[no-untyped-call]
         gain_D, dtype, recompute, positions, *_tensors(sources, positions)
     )

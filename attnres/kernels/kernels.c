@@ -74,17 +74,19 @@ static inline REAL exponential(REAL x) {
   return p * scale;
 }
 
-/* v = running + y (or y alone), r = (mean(v^2) + eps)^(-1/2), logits[l] = r (q_l . v). */
+/* v = running + y (or y alone, which v_out may be), r = (mean(v^2) + eps)^(-1/2), logits[l] = r (q_l . v). */
 void absorb(long begin, long end, long tokens, long width, long reads, double eps, const void *running,
             int running_code, const void *y, int y_code, const REAL *queries, REAL *v_out, REAL *r_out, REAL *logits) {
   REAL scratch[MAX_WIDTH], past_scratch[MAX_WIDTH];
   for (long x = begin; x < end; x++) {
     const REAL *v = row(y, y_code, x, width, scratch);
-    if (running) {
-      REAL *restrict sum = v_out + x * width;
-      const REAL *restrict past = row(running, running_code, x, width, past_scratch);
+    if (running) { /* v_out may be running itself */
+      REAL *sum = v_out + x * width;
+      const REAL *past = row(running, running_code, x, width, past_scratch);
       for (long d = 0; d < width; d++) sum[d] = past[d] + v[d];
       v = sum;
+    } else if ((const void *)v_out != y) {
+      memcpy(v_out + x * width, v, width * sizeof(REAL));
     }
     REAL r = 1 / sqrt(dot(v, v, width) / width + (REAL)eps);
     r_out[x] = r;
