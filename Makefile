@@ -34,7 +34,7 @@ reproduce: setup  ## the main job: train the demo grid, fit, report (25 minutes 
 test: setup  ## the tests (at most ten minutes on two cores)
 	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not slurm and not services' -n $(JOBS) --dist loadfile
 
-test-slow: setup  ## the long suites: coverage of the intervals, faults at many moments
+test-slow: setup  ## the long suites: coverage of the intervals, compiled steps, hashes of fetched data
 	@$(PYTHON) -m pytest -m slow --timeout 3600
 
 test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run

@@ -202,7 +202,7 @@ class _Attempt:
             device=device_kind(self.device),
             precision=spec.train.precision,
             threads=self.settings.threads,
-            compile=self.settings.compile,
+            compile=False,  # no run is compiled: bf16 gradients under compile are not understood yet
             torch_version=torch.__version__,
             git_sha=git_sha(),
             started_at=self.started_at,

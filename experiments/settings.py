@@ -20,7 +20,6 @@ class Settings(BaseModel):
     """CPU threads of the process."""
     micro_sequences: int | None = Field(default=None, ge=1)
     """Sequences of one forward pass; None: the whole batch."""
-    compile: bool = False
     evaluations: int = Field(default=4, ge=1)
     """Validation points of a run, the last at its end."""
     checkpoint_seconds: float = Field(default=30.0, ge=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.grid import load_grid
+from sweeps.plan import is_running
 
 
 def sweep(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -72,7 +73,6 @@ def test_m07_w05_w08_a_killed_sweep_continues_and_equals_an_undisturbed_one(
     process.send_signal(number)
     process.communicate(timeout=90)
     assert process.returncode == (130 if number is signal.SIGINT else -9)
-    before = {name: before[name] for name in before}
     assert 0 < len(before) < 18
     again = sweep("run", path, *options, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -82,6 +82,30 @@ def test_m07_w05_w08_a_killed_sweep_continues_and_equals_an_undisturbed_one(
     assert undisturbed.returncode == 0
     assert losses(tmp_path / "runs") == losses(tmp_path / "other_runs")
     assert not list((tmp_path / "runs").rglob("*.tmp"))
+
+
+def test_m07_w08_cells_do_not_outlive_a_sweep_that_was_killed(grid_file, tmp_path, sweep_data):
+    """Cells of minutes: each must checkpoint and free its run soon after the sweep is gone."""
+    path = grid_file("sweep_orphans", tokens_per_param=4000)
+    process = subprocess.Popen(
+        command("run", path, "--data", sweep_data, "--no-tracking", "--jobs", "2"),
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    runs = tmp_path / "runs"
+    deadline = time.monotonic() + 120
+    while len(started := [p.parent for p in runs.glob("*/metrics.jsonl") if p.stat().st_size]) < 2:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    assert all(is_running(run_dir) for run_dir in started)
+    process.kill()
+    process.wait(timeout=30)
+    deadline = time.monotonic() + 30
+    while any(is_running(run_dir) for run_dir in started):
+        assert time.monotonic() < deadline, "a cell trains on although its sweep is gone"
+        time.sleep(0.2)
+    for run_dir in started:
+        assert json.loads((run_dir / "record.json").read_text())["status"] == "interrupted"
+        assert list((run_dir / "checkpoints").glob("*.ckpt"))
 
 
 def test_w01_w03_one_bad_cell_is_one_bad_cell(grid_file, tmp_path, sweep_data):
