@@ -18,7 +18,7 @@ SERIES = ("train_loss", "val_loss", "lr", "grad_norm")
 SUMMARY = ("val_bits_per_byte", "tokens_per_second", "peak_memory_bytes", "wall_seconds")
 """Fields of the record that become metrics, at the last step."""
 
-OPERATIONAL = ("device", "threads", "compile")
+OPERATIONAL = ("device", "threads")
 """Settings kept as tags: they may change when a run moves, and the drift is noted (case M18)."""
 
 MOST_POINTS = 2000
