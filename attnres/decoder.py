@@ -1,5 +1,7 @@
 """The decoder: embed, sublayers through a residual stream, norm, head. It has no branch on the stream."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
+from attnres.streams.base import Carrier, Stream
 from attnres.sublayers import MLP, Attention, Matrix, Positions, WholeSequences, rotary_table
 
 
@@ -30,6 +33,8 @@ class Decoder(nn.Module):
             sublayer for layer in range(shape.depth) for sublayer in (Attention(shape, layer), MLP(shape))
         )
         self.stream = stream_spec.build(shape)
+        self.stand_in: Callable[[Stream], Carrier] | None = None
+        """Puts something that watches in the stream's place (`attnres.probes`); None: nothing does."""
         self.norm = RMSNorm(shape.width)
         self.head = None if shape.tied else Matrix(shape.width, shape.vocab_size)
         size = (shape.seq_len, shape.head_width)
@@ -54,12 +59,13 @@ class Decoder(nn.Module):
 
     def logits(self, tokens_BT: Int[Tensor, "B T"], positions: Positions) -> Float[Tensor, "B T V"]:
         """Logits of the next token at every given position."""
-        state = self.stream.start(F.embedding(tokens_BT, self.embedding))
+        stream = self.stream if self.stand_in is None else self.stand_in(self.stream)
+        state = stream.start(F.embedding(tokens_BT, self.embedding))
         for site, sublayer in enumerate(self.sublayers):
             assert isinstance(sublayer, Attention | MLP)
-            x_BTD = self.stream.read_normalised(state, site, sublayer.norm)
-            state = self.stream.write(state, site, sublayer(x_BTD, positions))
-        h_BTD = self.stream.read_normalised(state, self.shape.num_sublayers, self.norm)
+            x_BTD = stream.read_normalised(state, site, sublayer.norm)
+            state = stream.write(state, site, sublayer(x_BTD, positions))
+        h_BTD = stream.read_normalised(state, self.shape.num_sublayers, self.norm)
         return F.linear(h_BTD, self.embedding if self.head is None else self.head.weight)
 
     def loss(self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"]) -> Float[Tensor, ""]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from attnres.kernels.workspace import Layout
 from attnres.mixing import Source, absorb, read, read_normalised
 from attnres.norm import product_dtype
-
-State = tuple[Tensor, ...]
+from attnres.streams.base import Mixture, State
 
 
 class DepthAttention(nn.Module):
@@ -83,6 +82,14 @@ class DepthAttention(nn.Module):
         before = len(state) - (4 if with_ports else 2)  # a running sum has one read, of two ports
         source = absorb(state[before], y_BTD, queries_RD, site + 1, self._reads_of(site))
         return (*state[:before], *_pack(source))
+
+    def mixture(self, state: State, site: int) -> Mixture:
+        """The read's own weights, from the logits that it used, and its sources."""
+        sources, positions = self._unpack(state, site)
+        logits = [source.logits_lX[position] for source, position in zip(sources, positions, strict=True)]
+        values = tuple(source.value_BTD for source in sources)
+        weights_nX = torch.stack(logits).softmax(0)
+        return Mixture(weights_nX.view(len(values), *values[0].shape[:-1]), values)
 
     def sources(self, site: int) -> tuple[str, ...]:
         """Names of the sources of read ``site``."""

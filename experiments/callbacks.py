@@ -122,6 +122,7 @@ class Recorder(lightning.Callback):
             "lr": pl_module.last_lr,
             "grad_norm": finite(pl_module.last_grad_norm),
         }
+        row |= pl_module.dynamics.keep(step)
         if step in evaluation_steps(spec.steps, self.evaluations):
             with trainer.precision_plugin.forward_context():
                 self.validation = validate(pl_module.model, self.windows_NT, sequences=spec.batch_sequences)
@@ -142,6 +143,7 @@ class Recorder(lightning.Callback):
     def save(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
         """Checkpoint of the step just done."""
         self.history.sync()
+        module.dynamics.write()
         save_checkpoint(
             self.run_dir / "checkpoints",
             module.step,

@@ -15,6 +15,9 @@ from experiments.spec import RunSpec
 SERIES = ("train_loss", "val_loss", "lr", "grad_norm")
 """Columns of metrics.jsonl that become series; few keys keep MLflow's pages usable (case M21)."""
 
+DEPTH = ("largest_output", "largest_gradient", "entropy_share")
+"""Columns of the rows whose step was probed (`experiments.dynamics`); series too."""
+
 SUMMARY = ("val_bits_per_byte", "tokens_per_second", "peak_memory_bytes", "wall_seconds")
 """Fields of the record that become metrics, at the last step."""
 
@@ -22,7 +25,7 @@ OPERATIONAL = ("device", "threads")
 """Settings kept as tags: they may change when a run moves, and the drift is noted (case M18)."""
 
 MOST_POINTS = 2000
-"""Points of a series; of longer runs every k-th step and every validation (a chart asks for 2,500)."""
+"""Points of a series; of longer runs every k-th step, every validation and probe (a chart asks for 2,500)."""
 
 LONGEST_PARAM = 250
 """Parameters are cut here: they are for searching, spec.json is the full text (case M19)."""
@@ -85,9 +88,10 @@ def points(rows: Iterable[dict[str, Any]], spec: RunSpec) -> tuple[list[Point], 
     odd: dict[str, str] = {}
     for row in rows:
         step = row["step"]
-        if step % stride and step not in (1, spec.steps) and "val_loss" not in row:
+        rare = "val_loss" in row or DEPTH[0] in row
+        if step % stride and step not in (1, spec.steps) and not rare:
             continue
-        for key in SERIES:
+        for key in (*SERIES, *DEPTH):
             if key not in row:
                 continue
             if row[key] is None or not math.isfinite(row[key]):

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from attnres.decoder import Decoder
+from experiments.dynamics import Dynamics
 from experiments.optim import build_optimizer, learning_rate
 from experiments.spec import RunSpec
 from experiments.step import optimizer_step
@@ -20,14 +21,18 @@ class TrainingModule(lightning.LightningModule):
     Args:
         model: the decoder to train.
         spec: the run.
+        dynamics: watches the steps it planned.
         micro_sequences: sequences of one forward pass; None: the whole batch.
     """
 
-    def __init__(self, model: Decoder, spec: RunSpec, *, micro_sequences: int | None = None) -> None:
+    def __init__(
+        self, model: Decoder, spec: RunSpec, dynamics: Dynamics, *, micro_sequences: int | None = None
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.spec = spec
+        self.dynamics = dynamics
         self.micro_sequences = micro_sequences
         self.step = 0
         """Optimiser steps done."""
@@ -50,5 +55,6 @@ class TrainingModule(lightning.LightningModule):
             lr=self.last_lr,
             micro_sequences=self.micro_sequences,
             backward=self.manual_backward,
+            watch=self.dynamics.watch(self.step + 1, self.model),
         )
         self.step += 1

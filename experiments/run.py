@@ -22,6 +22,7 @@ from attnres.initialise import build
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import load_latest
 from experiments.data.base import DATASETS, TokenData
+from experiments.dynamics import Dynamics
 from experiments.environment import device_kind, git_sha, peak_memory_bytes
 from experiments.history import History
 from experiments.module import TrainingModule
@@ -63,28 +64,6 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
         remove_leftovers(run_dir)
         (run_dir / RECORD_FILE).unlink(missing_ok=True)
         return _Attempt(spec, settings, run_dir).execute()
-
-
-def prepare_folder(spec: RunSpec, settings: Settings) -> Path:
-    """The run's folder with its spec in it.
-
-    Raises:
-        UserError: it cannot be written, or holds another spec.
-    """
-    run_dir = settings.runs / spec.spec_id
-    text = json.dumps(spec.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
-    spec_path = run_dir / SPEC_FILE
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        if not spec_path.exists():
-            write_text(spec_path, text)
-    except OSError as error:
-        raise UserError(
-            f"{run_dir}: cannot be written ({error.strerror}); make it writable or choose another --runs"
-        ) from error
-    if spec_path.read_text(encoding="utf-8") != text:
-        raise UserError(f"{spec_path}: holds another spec than {spec.spec_id}; move that folder away")
-    return run_dir
 
 
 class _Steps(IterableDataset[torch.Tensor]):
@@ -144,8 +123,11 @@ class _Attempt:
         spec, settings = self.spec, self.settings
         model = build(spec.shape, spec.stream, spec.seed)
         self.parameters = count_parameters(model)
-        module = TrainingModule(model, spec, micro_sequences=settings.micro_sequences)
         checkpoint = load_latest(self.run_dir / "checkpoints")
+        dynamics = Dynamics(
+            self.run_dir, spec.steps, probes=settings.probes, step=checkpoint.step if checkpoint else 0
+        )
+        module = TrainingModule(model, spec, dynamics, micro_sequences=settings.micro_sequences)
         seconds = 0.0
         if checkpoint is not None:
             for damaged in checkpoint.damaged:
@@ -173,6 +155,7 @@ class _Attempt:
             trainer.fit(module, DataLoader(_Steps(self.data, spec, module.step), batch_size=None))
         finally:
             self.recorder.history.close()
+            dynamics.write()
         return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
 
     def _record(self, status: RunStatus, failed_at: int | None) -> RunRecord:
@@ -225,18 +208,6 @@ def _device(settings: Settings) -> torch.device:
         raise UserError("device cuda: no CUDA device is visible here; use --device cpu")
     wanted = settings.device
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
-
-
-def _count_attempt(run_dir: Path) -> tuple[int, str]:
-    """Attempts including this one, and the start of the first."""
-    path = run_dir / ATTEMPTS_FILE
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    state: dict[str, Any] = (
-        json.loads(path.read_text()) if path.exists() else {"attempts": 0, "started_at": now}
-    )
-    state["attempts"] += 1
-    write_json(path, state)
-    return state["attempts"], state["started_at"]
 
 
 def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:

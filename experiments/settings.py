@@ -22,6 +22,8 @@ class Settings(BaseModel):
     """Sequences of one forward pass; None: the whole batch."""
     evaluations: int = Field(default=4, ge=1)
     """Validation points of a run, the last at its end."""
+    probes: int = Field(default=16, ge=0)
+    """Steps at which the dynamics over depth are recorded, denser at the start; 0: none."""
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     """Least time between two checkpoints."""
     checkpoint_steps: int | None = Field(default=None, ge=1)

@@ -9,12 +9,14 @@ checkpointing and capture may replay any part of it. ``site`` is the index of a 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict
+from pydantic import ValidationError
 from torch import Tensor, nn
 
+from attnres.errors import UserError, one_line
+from attnres.frozen import Frozen
 from attnres.norm import RMSNorm
 from attnres.registry import Registry
 from attnres.shape import ModelShape
@@ -22,10 +24,8 @@ from attnres.shape import ModelShape
 State = tuple[Tensor, ...]
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Frozen):
     """Options of a stream; each stream has its own frozen subclass. Unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,27 @@ class Laws:
     """With its extra parameters at their start, logits equal the additive stream's."""
     cached_logits: bool
     """Depth-attention logits depend on a source and a query alone, so they may be cached."""
+
+
+class Mixture(NamedTuple):
+    """What a read is made of: ``read = sum_n weights_nBT[n] values[n]``, in the order of `sources`."""
+
+    weights_nBT: Float[Tensor, "n B T"]
+    values: tuple[Tensor, ...]
+    """Of each source, (B, T, D)."""
+
+
+class Carrier(Protocol):
+    """What the decoder asks of a residual stream; a probe stands in for it (`attnres.probes`)."""
+
+    def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
+        """State after the embedding."""
+
+    def read_normalised(self, state: State, site: int, norm: RMSNorm) -> Float[Tensor, "B T D"]:
+        """``norm`` of the read at ``site``."""
+
+    def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
+        """State after sublayer ``site`` gave ``y_BTD``."""
 
 
 class Stream(nn.Module, ABC):
@@ -92,6 +113,14 @@ class Stream(nn.Module, ABC):
         3; ``"f0+f1"`` a finished or running sum of outputs; the additive stream has one source.
         """
 
+    def mixture(self, state: State, site: int) -> Mixture | None:  # noqa: ARG002
+        """Weights and values of the read at ``site`` (num_sublayers: of `finish`), for a look inside.
+
+        None, the default: every read is the embedding plus every output so far, each with weight 1.
+        Never called in an ordinary step, and never with gradients.
+        """
+        return None
+
     @abstractmethod
     def flops_per_token(self) -> int:
         """Training FLOPs a token (forward and backward) of the stream's own work.
@@ -115,6 +144,18 @@ def stream_options(name: str, options: dict[str, Any]) -> StreamOptions:
     """Validated options of the stream ``name``, defaults filled in.
 
     Raises:
-        UserError: unknown stream. pydantic.ValidationError: unknown or impossible option.
+        UserError: unknown stream, unknown or impossible option.
     """
-    return STREAMS.get(name).Options.model_validate(options)
+    if not isinstance(name, str):
+        raise UserError(f"stream {name!r}: not a name; known are {', '.join(STREAMS.names())}")
+    if not isinstance(options, dict):
+        raise UserError(f"stream {name}: options {options!r:.60} are not an object of names and values")
+    known = STREAMS.get(name).Options
+    unknown = [str(option) for option in options if option not in known.model_fields]
+    if unknown:
+        names = ", ".join(known.model_fields) or "none"
+        raise UserError(f"stream {name}: unknown option {', '.join(unknown)}; it knows {names}")
+    try:
+        return known.model_validate(options)
+    except ValidationError as error:
+        raise UserError(f"stream {name}: {one_line(error)}") from error

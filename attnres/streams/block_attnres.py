@@ -10,7 +10,7 @@ from attnres.block_partition import block_map, partition
 from attnres.depth_attention import DepthAttention
 from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
-from attnres.streams.base import STREAMS, Laws, State, Stream, StreamOptions
+from attnres.streams.base import STREAMS, Laws, Mixture, State, Stream, StreamOptions
 
 
 class BlockOptions(StreamOptions):
@@ -77,6 +77,10 @@ class BlockAttnRes(Stream):
     def sources(self, site: int) -> tuple[str, ...]:
         """``embedding``, the blocks' sums, the running sum."""
         return self.depth_attention.sources(site)
+
+    def mixture(self, state: State, site: int) -> Mixture:
+        """The softmax weights and the sources."""
+        return self.depth_attention.mixture(state, site)
 
     def block_map(self) -> str:
         """The partition for people: ``[0 1][2 3]``."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from attnres.depth_attention import DepthAttention
 from attnres.norm import RMSNorm
 from attnres.shape import ModelShape
-from attnres.streams.base import STREAMS, Laws, State, Stream, StreamOptions
+from attnres.streams.base import STREAMS, Laws, Mixture, State, Stream, StreamOptions
 
 
 @STREAMS.register("full_attnres")
@@ -44,6 +44,10 @@ class FullAttnRes(Stream):
     def sources(self, site: int) -> tuple[str, ...]:
         """``embedding, f0, .., f(site-1)``."""
         return self.depth_attention.sources(site)
+
+    def mixture(self, state: State, site: int) -> Mixture:
+        """The softmax weights and the sources."""
+        return self.depth_attention.mixture(state, site)
 
     def flops_per_token(self) -> int:
         """Training FLOPs of all reads."""
