@@ -187,10 +187,10 @@ class Comparison:
         )
 
 
-def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFrame | None) -> Estimate:
+def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFrame) -> Estimate:
     """m_wall = m_tokens x throughput ratio, both uncertainties in quadrature.
 
-    Ratios come from interleaved runs of the same shapes (throughput.csv), never from the wall time of
+    Ratios come from interleaved runs of the same shapes (plan.json), never from the wall time of
     cells that shared a machine. Over sizes the ratio is the geometric mean.
 
     Raises:
@@ -198,18 +198,16 @@ def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFram
     """
     if estimate.status == "identical":
         return estimate
-    if throughput is None:
-        raise RefusalError(RefusalReason.NO_THROUGHPUT, "the study has no throughput.csv")
+    if throughput.empty:
+        raise RefusalError(
+            RefusalReason.NO_THROUGHPUT, "plan.json holds no ratios; a finished sweep adds them"
+        )
     found = throughput[(throughput["variant"] == arms.variant) & (throughput["baseline"] == arms.baseline)]
     by_size = found.set_index("size")
     lacking = [size for size in dict.fromkeys(arms.sizes) if size not in by_size.index]
     if lacking:
-        raise RefusalError(
-            RefusalReason.NO_THROUGHPUT, f"{arms.variant} at {', '.join(lacking)} (throughput.csv)"
-        )
+        raise RefusalError(RefusalReason.NO_THROUGHPUT, f"{arms.variant} at {', '.join(lacking)} (plan.json)")
     used = by_size.loc[list(dict.fromkeys(arms.sizes))]
-    if (used["ratio"] <= 0).any():
-        raise RefusalError(RefusalReason.NO_THROUGHPUT, "a ratio in throughput.csv is not positive")
     logs = [math.log(ratio) for ratio in used["ratio"]]
     shift = sum(logs) / len(logs)
     normal = float(stats.norm.ppf(0.5 + estimate.level / 2))

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from analysis import study
+from analysis.plan_file import PlanCell, Throughput
 from analysis.schema import (
     CURVE_COLUMNS,
     EXCLUSION_COLUMNS,
@@ -29,7 +32,8 @@ def dictionary() -> str:
         _table("runs.csv", (*RUN_COLUMNS, *EXCLUSION_COLUMNS)),
         _table("curves.parquet", CURVE_COLUMNS),
         _table("multipliers.csv", MULTIPLIER_COLUMNS),
-        _table("throughput.csv", study.THROUGHPUT_COLUMNS),
+        _fields("plan.json: cells", PlanCell),
+        _fields("plan.json: throughput", Throughput),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -53,3 +57,8 @@ def _table(name: str, columns: Sequence[Column]) -> str:
             *rows,
         ]
     )
+
+
+def _fields(name: str, model: type[BaseModel]) -> str:
+    rows = [f"| {key} | {field.description} |" for key, field in model.model_fields.items()]
+    return "\n".join([f"## {name}", "", "| field | meaning |", "|---|---|", *rows])

@@ -1,4 +1,8 @@
-"""results/<study>/plan.json: which runs a study consists of. Written by sweeps, read by analysis."""
+"""results/<study>/plan.json: which runs a study consists of, and how fast its arms train side by side.
+
+Written by sweeps (or an import), read by analysis. The throughput ratios stand here, not among the
+runs, because they belong to the planned shapes and not to any one run.
+"""
 
 from functools import cached_property
 from pathlib import Path
@@ -23,23 +27,57 @@ LADDER_ROLES: tuple[Role, ...] = ("ladder", "overhead_only")
 class PlanCell(BaseModel):
     """One planned run."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     spec_id: str = Field(min_length=1)
+    """identity of the run: content hash of its spec"""
     pair_id: str = Field(min_length=1)
-    """Equal for the arms of one pair: same size, budget, seed and rate."""
+    """equal for the arms of one pair: same size, budget, seed and rate"""
     variant: str = Field(min_length=1)
+    """arm: label of the stream with its options"""
     stream: str
+    """residual stream"""
     stream_options: str
-    """Canonical JSON."""
+    """its options, canonical JSON"""
     size: str = Field(min_length=1)
+    """size of the model, as the grid names it"""
     params: int | None = Field(gt=0)
-    """All parameters of the baseline of this size; None where imported runs do not say."""
+    """all parameters of the baseline of this size; null where imported runs do not say"""
     budget: float = Field(gt=0, allow_inf_nan=False)
+    """nominal FLOPs of the baseline"""
     tokens: int = Field(gt=0)
+    """training tokens"""
     seed: int
+    """seed of the initial parameters"""
     lr: float = Field(gt=0, allow_inf_nan=False)
+    """peak learning rate"""
     role: Role = "ladder"
+    """ladder: enters the laws; rate: of a learning-rate sweep; null, overhead_only: controls"""
+
+
+class Throughput(BaseModel):
+    """Training tokens a second of an arm over the baseline's: same shape, interleaved in one process."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    size: str = Field(min_length=1)
+    """size of the model, as in the cells"""
+    variant: str = Field(min_length=1)
+    """arm"""
+    baseline: str = Field(min_length=1)
+    """arm it is compared with"""
+    spec_ids: tuple[str, str]
+    """the cells whose training step was timed: the baseline's, the variant's"""
+    ratio: float = Field(gt=0, allow_inf_nan=False)
+    """median over rounds of the variant's tokens a second over the baseline's"""
+    lo: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """lower end of its 95 % interval"""
+    hi: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """upper end of its 95 % interval"""
+    rounds: int = Field(gt=0)
+    """times each arm's step was timed"""
+    machine: str
+    """what it was measured on"""
 
 
 class Plan(BaseModel):
@@ -56,6 +94,8 @@ class Plan(BaseModel):
     arms: tuple[str, ...] = Field(min_length=1)
     numerics: int
     cells: tuple[PlanCell, ...]
+    throughput: tuple[Throughput, ...] = ()
+    """Empty until the cells are trained; without it the wall-clock axis is refused."""
 
     @model_validator(mode="after")
     def _check(self) -> "Plan":
@@ -65,6 +105,8 @@ class Plan(BaseModel):
             raise ValueError(f"baseline '{self.baseline}' is none of the arms {', '.join(self.arms)}")
         if len(self.by_spec) != len(self.cells):
             raise ValueError("two cells have the same spec_id")
+        if len({(row.size, row.variant, row.baseline) for row in self.throughput}) != len(self.throughput):
+            raise ValueError("two throughput ratios of the same size and arm")
         return self
 
     @cached_property

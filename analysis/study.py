@@ -1,8 +1,8 @@
 """A study: the folder results/<study>/ and every file the stages leave in it.
 
 Written by sweeps
-    plan.json         which runs there should be (`analysis.plan_file`)
-    throughput.csv    optional: tokens per second of each arm over the baseline's, interleaved
+    plan.json         which runs there should be, and how fast the arms train side by side
+                      (`analysis.plan_file`)
 Written by ``analysis table``
     runs.csv          one row a planned run, `RUN_COLUMNS` + `EXCLUSION_COLUMNS`; stray runs are rows too
     curves.parquet    `CURVE_COLUMNS`
@@ -29,8 +29,8 @@ Written by ``analysis multipliers``
 Written by ``analysis figures`` and ``analysis report``
     figures/*.{svg,pdf,png}   report.html, report.md
 
-Deleting all but plan.json, runs.csv, curves.parquet (and throughput.csv) loses nothing: ``analysis
-report`` rebuilds the rest.
+Deleting all but plan.json, runs.csv and curves.parquet loses no number: ``analysis report`` rebuilds
+the rest.
 """
 
 import json
@@ -42,8 +42,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.losses import MAX_LOSS, MIN_LOSS
-from analysis.plan_file import Plan, read_plan
-from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS, Column
+from analysis.plan_file import Plan, Throughput, read_plan
+from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS
 from analysis.tabular import DTYPES, read_table
 from attnres.errors import UserError
 from attnres.files import write_json
@@ -51,18 +51,7 @@ from attnres.files import write_json
 RUNS_FILE = "runs.csv"
 CURVES_FILE = "curves.parquet"
 MULTIPLIERS_FILE = "multipliers.csv"
-THROUGHPUT_FILE = "throughput.csv"
 FITS_FOLDER = "fits"
-
-THROUGHPUT_COLUMNS: tuple[Column, ...] = (
-    Column("size", "str", "", "size of the model, as in plan.json"),
-    Column("variant", "str", "", "arm"),
-    Column("baseline", "str", "", "arm it is compared with"),
-    Column("ratio", "float", "", "median tokens a second of the variant over the baseline's, interleaved"),
-    Column("lo", "float", "", "lower end of its interval", True),
-    Column("hi", "float", "", "upper end of its interval", True),
-    Column("machine", "str", "", "what it was measured on"),
-)
 
 
 class Study:
@@ -134,10 +123,12 @@ class Study:
         return frame
 
     @cached_property
-    def throughput(self) -> pd.DataFrame | None:
-        """throughput.csv, or None if the study has none."""
-        path = self.folder / THROUGHPUT_FILE
-        return read_table(path, THROUGHPUT_COLUMNS) if path.exists() else None
+    def throughput(self) -> pd.DataFrame:
+        """Throughput ratios of plan.json, one row a size and arm; no rows if none was measured."""
+        frame = pd.DataFrame(
+            [row.model_dump() for row in self.plan.throughput], columns=list(Throughput.model_fields)
+        )
+        return frame.astype({"ratio": "float64", "lo": "float64", "hi": "float64"})
 
     @cached_property
     def multipliers(self) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """The dry run: what a grid would train, what is done, what it would cost; and plan.json."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from analysis.plan_file import PLAN_FILE, Throughput, read_plan
 from attnres.accounting import flops_per_token
+from attnres.errors import UserError
 from attnres.files import write_json
 from experiments.record import RunRecord, RunStatus, read_record
 from experiments.run import LOCK_FILE
@@ -105,14 +108,35 @@ def _speeds(records: list[RunRecord]) -> dict[str, float]:
     return means
 
 
-def write_plan(grid: Grid, study: Path) -> None:
-    """Write ``study``/plan.json: the cells that analysis counts against."""
+def write_plan(grid: Grid, study: Path, throughput: Sequence[Throughput] | None = None) -> None:
+    """Write ``study``/plan.json: the cells that analysis counts against.
+
+    Args:
+        throughput: ratios to write; None keeps those that stand there and still belong to ``grid``.
+    """
+    kept = read_throughput(grid, study) if throughput is None else throughput
     study.mkdir(parents=True, exist_ok=True)
-    write_json(study / "plan.json", plan_document(grid))
+    write_json(study / PLAN_FILE, plan_document(grid, kept))
 
 
-def plan_document(grid: Grid) -> dict[str, Any]:
-    """The plan as plain data: no state, no time, the same bytes for the same grid."""
+def read_throughput(grid: Grid, study: Path) -> list[Throughput]:
+    """Ratios in ``study``/plan.json of cells that ``grid`` has: a changed shape is measured again.
+
+    Raises:
+        UserError: plan.json breaks its contract.
+    """
+    if not (study / PLAN_FILE).exists():
+        return []
+    try:
+        plan = read_plan(study)
+    except UserError as error:
+        raise UserError(f"{error}; delete the file, the next sweep writes it anew") from error
+    planned = {cell.spec.spec_id for cell in grid.cells}
+    return [row for row in plan.throughput if planned.issuperset(row.spec_ids)]
+
+
+def plan_document(grid: Grid, throughput: Sequence[Throughput] = ()) -> dict[str, Any]:
+    """The plan as plain data: no state, no time, the same bytes for the same grid and ratios."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "grid": grid.name,
@@ -122,6 +146,7 @@ def plan_document(grid: Grid) -> dict[str, Any]:
         "arms": [arm.variant for arm in grid.arms],
         "numerics": NUMERICS,
         "cells": [_cell_document(cell) for cell in grid.cells],
+        "throughput": [row.model_dump(mode="json") for row in throughput],
     }
 
 

@@ -1,65 +1,48 @@
-"""throughput.csv of a study: the arms of every size, timed side by side once the cells are done."""
+"""Throughput of the arms of every size, timed side by side once the cells are done, kept in plan.json."""
 
-import csv
-import io
 from pathlib import Path
 
-from attnres.files import write_text
+from analysis.plan_file import Throughput
 from experiments.settings import Settings
-from experiments.throughput import measure
+from experiments.throughput import ThroughputRatio, measure
 from sweeps.grid import Cell, Grid
-
-THROUGHPUT_FILE = "throughput.csv"
-COLUMNS = ("size", "variant", "baseline", "ratio", "lo", "hi", "rounds", "machine")
+from sweeps.plan import read_throughput, write_plan
 
 
 def measure_missing(grid: Grid, study: Path, settings: Settings) -> None:
-    """Measure the sizes of ``grid`` that ``study``/throughput.csv lacks, and write it whole."""
-    path = study / THROUGHPUT_FILE
-    rows = _read(path)
-    present = {(row["size"], row["variant"]) for row in rows}
-    for size, cells in _sizes(grid).items():
-        if len(cells) < 2 or all((size, cell.spec.stream.variant) in present for cell in cells[1:]):
+    """Measure the sizes of ``grid`` whose ratios ``study``/plan.json lacks; write it after each size."""
+    kept = read_throughput(grid, study)
+    for cells in _sizes(grid):
+        pairs = {(cells[0].spec.spec_id, cell.spec.spec_id): cell for cell in cells[1:]}
+        if pairs.keys() <= {row.spec_ids for row in kept}:
             continue
         ratios = measure([cell.spec for cell in cells], settings)
         told = ", ".join(f"{ratio.variant} {ratio.ratio:.3f}" for ratio in ratios)
-        print(f"  throughput at {size}, of {cells[0].spec.stream.variant}: {told}", flush=True)
-        rows = [row for row in rows if row["size"] != size] + [
-            {
-                "size": size,
-                "variant": ratio.variant,
-                "baseline": ratio.baseline,
-                "ratio": f"{ratio.ratio:.6f}",
-                "lo": f"{ratio.lo:.6f}",
-                "hi": f"{ratio.hi:.6f}",
-                "rounds": str(ratio.rounds),
-                "machine": ratio.machine,
-            }
-            for ratio in ratios
-        ]
-        _write(path, rows)
+        print(f"  throughput at {cells[0].size}, of {cells[0].spec.stream.variant}: {told}", flush=True)
+        kept = [row for row in kept if row.size != cells[0].size]
+        kept += [_row(cells[0], cell, ratio) for cell, ratio in zip(cells[1:], ratios, strict=True)]
+        write_plan(grid, study, kept)
 
 
-def _sizes(grid: Grid) -> dict[str, list[Cell]]:
+def _sizes(grid: Grid) -> list[list[Cell]]:
     """One cell of every arm for each size of the ladder, the baseline first."""
     sizes: dict[str, dict[str, Cell]] = {}
     for cell in grid.cells:
         if cell.role == "ladder":
             sizes.setdefault(cell.size, {}).setdefault(cell.spec.stream.variant, cell)
     order = [arm.variant for arm in grid.arms]
-    return {size: [cells[variant] for variant in order if variant in cells] for size, cells in sizes.items()}
+    return [[cells[variant] for variant in order if variant in cells] for cells in sizes.values()]
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as handle:
-        return list(csv.DictReader(handle))
-
-
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
-    buffer = io.StringIO(newline="")
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, buffer.getvalue())
+def _row(baseline: Cell, cell: Cell, ratio: ThroughputRatio) -> Throughput:
+    return Throughput(
+        size=cell.size,
+        variant=ratio.variant,
+        baseline=ratio.baseline,
+        spec_ids=(baseline.spec.spec_id, cell.spec.spec_id),
+        ratio=round(ratio.ratio, 6),
+        lo=round(ratio.lo, 6),
+        hi=round(ratio.hi, 6),
+        rounds=ratio.rounds,
+        machine=ratio.machine,
+    )

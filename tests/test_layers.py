@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {
     "attnres": (),
     "experiments": ("attnres",),
-    "sweeps": ("attnres", "experiments", "analysis.power", "analysis.study", "analysis.outlook"),
+    "sweeps": ("attnres", "experiments", "analysis.power", "analysis.plan_file", "analysis.outlook"),
     "analysis": ("attnres.errors", "attnres.files", "attnres.registry"),
 }
 HEAVY = ("torch", "lightning", "mlflow")

@@ -26,7 +26,7 @@ class Cost:
     parameters: list[float]
     memory: list[float]
     throughput: list[float]
-    """Interleaved measurement (throughput.csv); empty without one."""
+    """Interleaved measurement (plan.json); empty without one."""
     cell_speed: list[float]
     """Tokens a second of the cells themselves, which may have shared the machine."""
 
@@ -99,8 +99,6 @@ class Facts:
 
     def _throughput(self, arm: str) -> list[float]:
         table = self.study.throughput
-        if table is None:
-            return []
         own = table[(table["variant"] == arm) & (table["baseline"] == self.baseline)]
         return [float(ratio) for ratio in own["ratio"]]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.plan_file import Plan, PlanCell, write_plan
+from analysis.plan_file import Plan, PlanCell, Throughput, read_plan, write_plan
 from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS
 from analysis.study import CURVES_FILE, RUNS_FILE
 from analysis.tabular import write_table
@@ -134,6 +134,35 @@ def write_study(folder: Path, study: PlantedStudy) -> None:
     write_table(folder / RUNS_FILE, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), rows)
     if study.curves:
         pd.DataFrame(study.curves).to_parquet(folder / CURVES_FILE, index=False)
+
+
+def plan_throughput(
+    folder: Path,
+    arms: Sequence[str],
+    ratio: float,
+    lo: float | None = None,
+    hi: float | None = None,
+    sizes: Sequence[str] | None = None,
+) -> None:
+    """Put the same ratio for every arm and size (all of the plan's, or ``sizes``) into plan.json."""
+    plan = read_plan(folder)
+    first = {(cell.size, cell.variant): cell.spec_id for cell in reversed(plan.cells)}
+    rows = tuple(
+        Throughput(
+            size=size,
+            variant=arm,
+            baseline=plan.baseline,
+            spec_ids=(first[size, plan.baseline], first[size, arm]),
+            ratio=ratio,
+            lo=lo,
+            hi=hi,
+            rounds=11,
+            machine="test",
+        )
+        for size in (sizes or dict.fromkeys(cell.size for cell in plan.cells))
+        for arm in arms
+    )
+    write_plan(folder, plan.model_copy(update={"throughput": rows}))
 
 
 def planted_runs(folder: Path, runs_root: Path, **options: Any) -> PlantedStudy:

@@ -11,7 +11,7 @@ from analysis import commands
 from analysis.commands import main
 from analysis.dictionary import dictionary
 from analysis.schema import MULTIPLIER_COLUMNS, RUN_COLUMNS
-from tests.analysis.planted import planted_study
+from tests.analysis.planted import ARMS, plan_throughput, planted_study
 from tests.analysis.studies import VARIANT, made_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,7 +157,9 @@ def digests(folder: Path) -> dict[str, str]:
 def test_f16_plan_table_and_curves_alone_rebuild_every_file(tmp_path):
     """Also M06: the copy lies elsewhere, and every byte is the same."""
     first = planted_study(tmp_path / "a", sizes=5)
+    plan_throughput(first, ARMS[1:], 0.9, 0.88, 0.92)
     assert main(["report", "--study", str(first)]) == 0
+    assert ",wall," in (first / "multipliers.csv").read_text()
     second = tmp_path / "b" / "deeper"
     second.mkdir(parents=True)
     for name in ("plan.json", "runs.csv", "curves.parquet"):

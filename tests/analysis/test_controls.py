@@ -8,26 +8,15 @@ from analysis.noise import measure_noise
 from analysis.notes import write_notes
 from analysis.plan_file import Plan
 from analysis.rates import best_rates
-from analysis.study import THROUGHPUT_COLUMNS, Study
-from analysis.tabular import write_table
-from tests.analysis.planted import PlantedStudy, planted, write_study
+from analysis.study import Study
+from tests.analysis.planted import PlantedStudy, plan_throughput, planted, write_study
 from tests.analysis.studies import BASELINE, VARIANT, ask, made_study
 
 
 def throughput(folder, ratio, lo=None, hi=None, sizes=5):
-    rows = [
-        {
-            "size": f"d{i + 2}w{32 * (i + 2)}",
-            "variant": VARIANT,
-            "baseline": BASELINE,
-            "ratio": ratio,
-            "lo": lo,
-            "hi": hi,
-            "machine": "test",
-        }
-        for i in range(sizes)
-    ]
-    write_table(folder / "throughput.csv", THROUGHPUT_COLUMNS, rows)
+    plan_throughput(
+        folder, [VARIANT], ratio, lo, hi, sizes=[f"d{i + 2}w{32 * (i + 2)}" for i in range(sizes)]
+    )
 
 
 def test_s17_slowing_the_variant_changes_the_wall_clock_multiplier_only(tmp_path):
@@ -59,7 +48,7 @@ def test_a_size_without_throughput_is_named(tmp_path):
     made_study(tmp_path)
     throughput(tmp_path, 0.9, sizes=4)
     status = ask(Study(tmp_path), axis="wall").row()["status"]
-    assert status == "refused: no throughput measured: full_attnres at d6w192 (throughput.csv)"
+    assert status == "refused: no throughput measured: full_attnres at d6w192 (plan.json)"
 
 
 def test_null_from_trained_seeds_contains_one(tmp_path):
@@ -175,7 +164,6 @@ def test_s09_a_standard_error_near_the_effect_is_noted(tmp_path):
 
 
 def test_frames_read_from_files_are_typed(tmp_path):
-    throughput_frame = None
     made_study(tmp_path)
     throughput(tmp_path, 0.9)
     throughput_frame = Study(tmp_path).throughput

@@ -26,7 +26,7 @@ from analysis.figures.law_curves import curve_with_band, read_fit
 from analysis.figures.style import GRID, INK, MUTED, PAPER, as_bytes, new_figure, palette_of, settle, styled
 from analysis.study import Study
 from tests.analysis.pictures import overlaps, pdf_text, streams
-from tests.analysis.planted import ARMS, planted, planted_study, write_study
+from tests.analysis.planted import ARMS, plan_throughput, planted, planted_study, write_study
 
 PHASE_ONE = (
     *("loss_curves", "multiplier_by_axis", "multiplier_by_compute", "paired_differences", "scaling_curves"),
@@ -61,14 +61,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Study:
         if row["variant"] == ARMS[1] and row["depth"] == 3:
             row["seq_len"] = 64
     write_study(folder, made)
-    rows = [
-        f'{cell.size},"{cell.variant}",{arms[0]},0.9,0.88,0.92,here'
-        for cell in made.plan.cells
-        if cell.seed == 0
-    ]
-    (folder / "throughput.csv").write_text(
-        "\n".join(["size,variant,baseline,ratio,lo,hi,machine", *rows]) + "\n"
-    )
+    plan_throughput(folder, arms[1:], 0.9, 0.88, 0.92)
     return analyse(folder, "--allow", "seq_len")
 
 

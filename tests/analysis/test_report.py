@@ -22,7 +22,14 @@ from analysis.report.markdown import to_markdown
 from analysis.study import Study
 from analysis.wording import digits, interval_text, multiplier_text, p_text, percent
 from attnres.errors import UserError
-from tests.analysis.planted import ARMS, PlantedStudy, planted, planted_study, write_study
+from tests.analysis.planted import (
+    ARMS,
+    PlantedStudy,
+    plan_throughput,
+    planted,
+    planted_study,
+    write_study,
+)
 
 BLOCK, FULL = ARMS[1:]
 
@@ -283,12 +290,7 @@ def test_s15_an_unequal_pair_is_refused_and_named_or_allowed_with_a_note(tmp_pat
 
 def test_s17_wall_clock_beside_flops(tmp_path: Path) -> None:
     planted_study(tmp_path, compute_multiplier=1.25, curves=False)
-    sizes = [f"d{i + 2}w{32 * (i + 2)}" for i in range(5)]
-    text = "size,variant,baseline,ratio,lo,hi,machine\n"
-    text += "".join(
-        f'{size},"{arm}",additive,0.8,0.79,0.81,here\n' for size in sizes for arm in (BLOCK, FULL)
-    )
-    (tmp_path / "throughput.csv").write_text(text)
+    plan_throughput(tmp_path, [BLOCK, FULL], 0.8, 0.79, 0.81)
     study = compare(tmp_path)
     cost = answer(report_of(study, []), COST)
     assert "tokens per second −20.0 % (interleaved)" in cost

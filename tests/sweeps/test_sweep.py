@@ -47,8 +47,12 @@ def test_w05_a_sweep_trains_what_is_missing_and_a_second_one_nothing(grid_file, 
     assert "throughput at d2w8" in first.stdout
     before = fingerprints(tmp_path / "runs")
     assert len(before) == 12
+    plan = tmp_path / "results/sweep_once/plan.json"
+    planned = plan.read_bytes()
+    assert [row["variant"] for row in json.loads(planned)["throughput"]] == ["full_attnres"] * 2
     second = sweep("run", path, "--data", sweep_data, "--no-tracking", cwd=tmp_path)
     assert second.returncode == 0 and "finished: " not in second.stdout
+    assert "throughput" not in second.stdout and plan.read_bytes() == planned
     assert fingerprints(tmp_path / "runs") == before
     status = sweep("status", path, cwd=tmp_path)
     assert status.returncode == 0 and "4 cells: 4 finished" in status.stdout
