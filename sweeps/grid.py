@@ -1,22 +1,24 @@
 """A grid: the planned runs of a study, paired by construction."""
 
-import importlib.util
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-from pydantic import ValidationError
+from typing import Literal, get_args
 
 from attnres.accounting import count_parameters, flops_per_token
-from attnres.errors import UserError, one_line
+from attnres.errors import UserError
 from attnres.initialise import build
 from attnres.registry import Registry
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
+from attnres.streams.base import STREAMS
 from experiments.data.base import DATASETS
+from experiments.feasibility import check_feasible
 from experiments.recipes.base import RECIPES
 from experiments.spec import RunSpec
+from sweeps.grid_file import execute_file, told_with_line
 
 Role = Literal["ladder", "rate", "null", "overhead_only"]
 """What a cell is for: the law, a learning-rate sweep, a control."""
@@ -75,6 +77,14 @@ class Rung:
     lr: float | None = None
     """A learning rate in place of the recipe's."""
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.tokens_per_param) and self.tokens_per_param > 0):
+            raise UserError(f"tokens_per_param {self.tokens_per_param}: must be a number above 0, such as 20")
+        if not self.seeds:
+            raise UserError("seeds: a rung needs at least one, such as (0,)")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 GRIDS: Registry[Callable[[], Grid]] = Registry("grid", "sweeps.grids")
 
@@ -85,7 +95,8 @@ def pairs(
     """The cells of one rung: for every seed, one run of every arm, equal in all but the stream.
 
     ``tokens = tokens_per_param x parameters`` of the baseline, rounded to whole batches; the budget is
-    the baseline's FLOPs for them. Seeds of a rung change the initial parameters and the data order.
+    the baseline's FLOPs for them. Seeds of a rung change the initial parameters and the data order. On the
+    ladder, an arm that computes what the baseline computes (`overhead_only`) gets that role.
     """
     DATASETS.get(dataset)
     shape = rung.shape
@@ -106,24 +117,29 @@ def pairs(
             tokens=tokens,
             train=train,
         )
-        cells += [Cell(spec.model_copy(update={"stream": arm}), role, params) for arm in arms]
+        cells += [Cell(spec.model_copy(update={"stream": arm}), _role_of(arm, role), params) for arm in arms]
     return cells
+
+
+def _role_of(arm: StreamSpec, role: Role) -> Role:
+    control = arm != ADDITIVE and STREAMS.get(arm.name).laws.equals_additive
+    return "overhead_only" if control and role == "ladder" else role
 
 
 def load_grid(name: str) -> Grid:
     """The registered grid ``name``, or the one that the file ``name`` (ending in .py) registers.
 
+    Every cell has been checked: what is impossible is refused here, before anything is written.
+
     Raises:
-        UserError: unknown grid, a file without one, or a grid that cannot be expanded.
+        UserError: unknown grid, a file without one, or a grid that cannot be expanded or trained.
     """
+    what = f"grid '{name}'"
     if name.endswith(".py"):
-        name = _import_grid(Path(name))
-    make = GRIDS.get(name)
-    try:
-        grid = make()
-    except ValidationError as error:
-        raise UserError(f"grid '{name}': {one_line(error)}") from error
-    _check(grid)
+        path, name = name, _import_grid(Path(name))
+        what = f"{path}: grid '{name}'"
+    grid = told_with_line(what, GRIDS.get(name))
+    _check(grid, name, what)
     return grid
 
 
@@ -131,9 +147,7 @@ def _import_grid(path: Path) -> str:
     if not path.exists():
         raise UserError(f"{path}: no such file; name a grid ({', '.join(GRIDS.names())}) or a Python file")
     before = set(GRIDS.names())
-    module_spec = importlib.util.spec_from_file_location(f"grid_{path.stem}", path)
-    assert module_spec is not None and module_spec.loader is not None
-    module_spec.loader.exec_module(importlib.util.module_from_spec(module_spec))
+    execute_file(path)
     added = set(GRIDS.names()) - before
     if len(added) != 1:
         raise UserError(
@@ -142,10 +156,37 @@ def _import_grid(path: Path) -> str:
     return added.pop()
 
 
-def _check(grid: Grid) -> None:
-    ids = [cell.spec.spec_id for cell in grid.cells]
-    if not ids:
-        raise UserError(f"grid '{grid.name}': has no cells; add at least one rung")
-    if len(set(ids)) != len(ids):
-        twice = next(cell.label for cell in grid.cells if ids.count(cell.spec.spec_id) > 1)
-        raise UserError(f"grid '{grid.name}': plans the same run twice ({twice}); remove one")
+def _check(grid: Grid, name: str, what: str) -> None:
+    """Refuse a grid of which some cell could only fail, or whose results would lie in another's place."""
+    _check_types(grid, what)
+    if grid.name != name:
+        raise UserError(f"{what}: calls itself {grid.name!r}, where its results would lie; use one name")
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{what}: names a folder of results; use letters, digits, '_', '-' and '.'")
+    if not grid.cells:
+        raise UserError(f"{what}: has no cells; add at least one rung")
+    ids = set()
+    for cell in grid.cells:
+        if cell.spec.spec_id in ids:
+            raise UserError(f"{what}: plans the same run twice ({cell.label}); remove one")
+        ids.add(cell.spec.spec_id)
+    for spec in {(c.spec.shape, c.spec.stream.variant, c.spec.dataset): c.spec for c in grid.cells}.values():
+        try:
+            check_feasible(spec)
+        except UserError as error:
+            raise UserError(f"{what}: {error}") from error
+
+
+def _check_types(grid: object, what: str) -> None:
+    """A person's function may return anything."""
+    if not isinstance(grid, Grid):
+        raise UserError(f"{what}: its function returns {type(grid).__name__}, not a Grid")
+    if not grid.arms or not all(isinstance(arm, StreamSpec) for arm in grid.arms):
+        raise UserError(f"{what}: arms must be StreamSpecs, the baseline first")
+    for cell in grid.cells:
+        if not isinstance(cell, Cell) or not isinstance(cell.spec, RunSpec):
+            raise UserError(f"{what}: has {cell!r:.60} among its cells; `pairs` makes cells")
+        if cell.role not in get_args(Role):
+            raise UserError(f"{what}: unknown role {cell.role!r}: known are {', '.join(get_args(Role))}")
+        if cell.spec.stream not in grid.arms:
+            raise UserError(f"{what}: cell {cell.label} is of none of its arms; add the arm")

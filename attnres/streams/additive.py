@@ -12,7 +12,7 @@ from attnres.streams.base import STREAMS, Laws, State, Stream
 class Additive(Stream):
     """``h_l = h_0 + sum_{i<l} f_i(h_i)``. State: (h,)."""
 
-    laws: ClassVar[Laws] = Laws(zero_query_parity=True, cached_logits=False)
+    laws: ClassVar[Laws] = Laws(zero_query_parity=True, cached_logits=False, equals_additive=True)
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """The embedding."""

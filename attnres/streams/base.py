@@ -36,6 +36,8 @@ class Laws:
     """With its extra parameters at their start, logits equal the additive stream's."""
     cached_logits: bool
     """Depth-attention logits depend on a source and a query alone, so they may be cached."""
+    equals_additive: bool = False
+    """Whatever its parameters, losses and shared gradients equal the additive stream's to the last bit."""
 
 
 class Mixture(NamedTuple):

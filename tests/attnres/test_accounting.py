@@ -99,6 +99,22 @@ def test_law_9_flops_of_the_stream_agree_with_the_counter_on_contractions(stream
     assert flops_per_token(SHAPE, stream_spec).stream == pytest.approx(counted, rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("options", "paid"),
+    [
+        ({}, StreamSpec(name="full_attnres")),
+        ({"num_blocks": 2}, StreamSpec(name="block_attnres", options={"num_blocks": 2})),
+    ],
+    ids=["full", "blocks"],
+)
+def test_the_overhead_only_control_costs_what_the_arm_it_stands_for_costs(
+    options: dict[str, int], paid: StreamSpec
+) -> None:
+    control = StreamSpec(name="overhead_only", options=options)
+    assert flops_per_token(SHAPE, control) == flops_per_token(SHAPE, paid)
+    assert parameters_of(SHAPE, control) == parameters_of(SHAPE, paid)
+
+
 def test_full_costs_about_8_depth_squared_width_forward() -> None:
     deep = SHAPE.model_copy(update={"depth": 40})
     flops = flops_per_token(deep, StreamSpec(name="full_attnres"))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from attnres.accounting import flops_per_token
 from attnres.decoder import Decoder
 from attnres.initialise import build
 from attnres.norm import RMSNorm
@@ -13,6 +14,7 @@ from attnres.streams.base import STREAMS, Stream
 from tests.laws.subjects import (
     EVERY_STREAM,
     batch,
+    each,
     loss_and_gradients,
     make,
     of_law,
@@ -50,6 +52,24 @@ def test_r03_law_2_zero_queries_equal_prenorm(name: str, depth: int) -> None:
         for key, expected in base_gradients.items():
             gap = (gradients[key] - expected).norm() / expected.norm()
             assert gap < 1e-3, f"{options}: gradient of {key} is {gap:.1e} off"
+
+
+@each([spec for spec in of_law("equals_additive") if spec.name != "additive"])
+def test_a_control_computes_the_additive_stream_to_the_last_bit_and_costs_more(
+    stream_spec: StreamSpec,
+) -> None:
+    shape = small_shape()
+    tokens = batch(shape)
+    baseline, control = make(StreamSpec(name="additive"), shape), make(stream_spec, shape)
+    assert torch.equal(control(tokens[:, :-1]), baseline(tokens[:, :-1]))
+    base_loss, base_gradients = loss_and_gradients(baseline, tokens)
+    loss, gradients = loss_and_gradients(control, tokens)
+    assert torch.equal(loss, base_loss)
+    for name, expected in base_gradients.items():
+        assert torch.equal(gradients[name], expected), name
+    for name in gradients.keys() - base_gradients.keys():
+        assert torch.count_nonzero(gradients[name]) == 0, name
+    assert flops_per_token(shape, stream_spec).stream > 0
 
 
 @EVERY_STREAM

@@ -113,3 +113,14 @@ def test_variant_labels_hold_their_options():
     assert (
         StreamSpec(name="block_attnres", options={"num_blocks": 4}).variant == "block_attnres[num_blocks=4]"
     )
+
+
+def test_a_control_that_computes_the_baseline_gets_its_role_on_the_ladder():
+    grid = load_grid("demo_controls")
+    roles = {(cell.spec.stream.name, cell.role) for cell in grid.cells}
+    assert roles == {("additive", "ladder"), ("overhead_only", "overhead_only")}
+    assert all({c.spec.seed for c in grid.cells if c.size == cell.size} == {0, 1} for cell in grid.cells), (
+        "the null control needs two seeds at every size"
+    )
+    shared = {cell.spec.spec_id for cell in load_grid("demo").cells}
+    assert len(shared & {cell.spec.spec_id for cell in grid.cells}) == 7
