@@ -157,7 +157,14 @@ def _figures(options: argparse.Namespace) -> int:
     from analysis.figures import draw_all
     from analysis.study import Study
 
-    draw_all(Study(options.study))
+    study = Study(options.study)
+    _ = study.cells  # a table that cannot be read is an error, not a figure with nothing to show
+    drawn = draw_all(study)
+    good = [figure.name for figure in drawn if figure.exists]
+    print(f"{options.study}/figures: {len(good)} drawn ({', '.join(good) or 'none'})")
+    for figure in drawn:
+        if not figure.exists:
+            print(f"not drawn: {figure.name} ({figure.missing})")
     return DONE
 
 

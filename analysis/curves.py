@@ -80,9 +80,9 @@ def _finite(path: Path, number: int, name: str, value: Any) -> Any:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"{path} line {number}: {name} is {value!r}, not a number")
-    if name == "tokens":
-        return int(value)
-    return float(value) if math.isfinite(value) and abs(value) < LARGEST else None
+    if not math.isfinite(value) or abs(value) >= LARGEST:
+        return None
+    return int(value) if name == "tokens" else float(value)
 
 
 LARGEST = 1e300

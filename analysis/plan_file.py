@@ -126,6 +126,8 @@ def read_plan(folder: Path) -> Plan:
         raise UserError(f"{path}: no such file; a sweep writes it (make sweep), or an import does")
     try:
         return Plan.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -41,8 +41,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import Plan, Throughput, read_plan
+from analysis.run_rows import check_rows
 from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS
 from analysis.tabular import DTYPES, read_table
 from attnres.errors import UserError
@@ -83,13 +83,7 @@ class Study:
                 f"{path}: no such file; make it with: python -m analysis table --study {self.folder}"
             )
         table = read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
-        used = table[~table["excluded"].fillna(True).astype(bool)]
-        wrong = used[~used["val_loss"].between(MIN_LOSS, MAX_LOSS)]
-        if len(wrong):
-            raise UserError(
-                f"{path}: run {wrong['spec_id'].iloc[0]} is not excluded and has val_loss "
-                f"{wrong['val_loss'].iloc[0]:.4g}; {MIN_LOSS:g} to {MAX_LOSS:g} nats a token are losses"
-            )
+        check_rows(path, table, self.plan)
         return table
 
     @cached_property
@@ -116,7 +110,13 @@ class Study:
         path = self.folder / CURVES_FILE
         if not path.exists():
             return pd.DataFrame({c.name: pd.Series([], dtype=DTYPES[c.kind]) for c in CURVE_COLUMNS})
-        frame = pd.read_parquet(path)
+        try:
+            frame = pd.read_parquet(path)
+        except (ValueError, OSError) as error:  # pyarrow's errors are among both
+            raise UserError(
+                f"{path}: cannot be read as parquet ({str(error).splitlines()[0]}); "
+                "make it again (python -m analysis table)"
+            ) from error
         missing = [c.name for c in CURVE_COLUMNS if c.name not in frame.columns]
         if missing:
             raise UserError(f"{path}: no column {', '.join(missing)}")

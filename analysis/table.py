@@ -17,7 +17,7 @@ from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import PLAN_FILE, Plan, PlanCell, read_plan
 from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, Column, Exclusion, Status
 from analysis.study import CURVES_FILE, RUNS_FILE
-from analysis.tabular import write_table
+from analysis.tabular import read_table, write_table
 from attnres.errors import UserError
 
 RECORD_FILE = "record.json"
@@ -61,9 +61,13 @@ def build_table(study_folder: Path, runs_root: Path) -> TableSummary:
         runs_root: folder of the run directories.
 
     Raises:
-        UserError: no plan, or a record that breaks the contract (it is named).
+        UserError: no plan, no run directories, a record that breaks the contract (it is named), or a
+            runs.csv whose finished runs are not under ``runs_root``.
     """
     plan = read_plan(study_folder)
+    if not runs_root.is_dir():
+        raise UserError(f"{runs_root}: no such folder of run directories; name it with --runs")
+    _check_nothing_lost(study_folder / RUNS_FILE, runs_root)
     rows = [_planned_row(cell, runs_root / cell.spec_id, plan) for cell in plan.cells]
     stray = _stray_runs(study_folder, runs_root, plan)
     rows += [_stray_row(runs_root / name) for name in stray]
@@ -84,6 +88,20 @@ def build_table(study_folder: Path, runs_root: Path) -> TableSummary:
     return TableSummary(counts, tuple(stray), excluded)
 
 
+def _check_nothing_lost(path: Path, runs_root: Path) -> None:
+    """A mistyped --runs must not turn the finished runs of a table into missing ones."""
+    if not path.exists():
+        return
+    table = read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
+    finished = table.loc[table["status"] == Status.FINISHED, "spec_id"]
+    lost = [spec_id for spec_id in finished if not (runs_root / spec_id / RECORD_FILE).exists()]
+    if lost:
+        raise UserError(
+            f"{path}: {len(lost)} of its {len(finished)} finished runs are not in {runs_root} "
+            f"(first: {lost[0]}); name their folder with --runs, or delete the file to make it without them"
+        )
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """The record at ``path`` as a row of runs.csv; numbers that are not finite become None.
 
@@ -92,7 +110,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}); delete it and run the cell again") from None
     if not isinstance(record, dict):
         raise UserError(f"{path}: not a record but a {type(record).__name__}")

@@ -60,12 +60,7 @@ def read_table(path: Path, columns: Sequence[Column], *, required: bool = True) 
     """
     if not path.exists():
         raise UserError(f"{path}: no such file")
-    with open(path, newline="", encoding="utf-8") as handle:
-        reader = csv.reader(handle)
-        header = next(reader, None)
-        if not header:
-            raise UserError(f"{path}: the file is empty; a header line is needed")
-        lines = [line for line in reader if line]
+    header, *lines = _read_lines(path)
     missing = [column.name for column in columns if column.name not in header]
     if missing:
         raise UserError(f"{path}: no column {', '.join(missing)}")
@@ -82,6 +77,19 @@ def read_table(path: Path, columns: Sequence[Column], *, required: bool = True) 
             for name, texts in by_name.items()
         }
     )
+
+
+def _read_lines(path: Path) -> list[list[str]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as handle:
+            lines = [line for line in csv.reader(handle, strict=True) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: not a CSV file in UTF-8 ({error})") from None
+    if not lines:
+        raise UserError(f"{path}: the file is empty; a header line is needed")
+    if len(set(lines[0])) != len(lines[0]):
+        raise UserError(f"{path}: a column stands twice in the header")
+    return lines
 
 
 def frame_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
