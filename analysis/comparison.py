@@ -196,7 +196,7 @@ def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFram
     Raises:
         RefusalError: a size of the comparison was not measured.
     """
-    if estimate.status == "identical":
+    if arms.variant == arms.baseline:
         return estimate
     if throughput.empty:
         raise RefusalError(
@@ -223,5 +223,6 @@ def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFram
         lo=centre - math.hypot(estimate.ln_m - estimate.lo, ratio_half),
         hi=centre + math.hypot(estimate.hi - estimate.ln_m, ratio_half),
         sd=math.hypot(estimate.sd, ratio_half / normal),
+        status="exact" if estimate.without_noise else estimate.status,
         facts=estimate.facts | {"throughput_ratio": math.exp(shift)},
     )

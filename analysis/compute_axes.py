@@ -13,6 +13,7 @@ import pandas as pd
 from attnres.errors import UserError
 
 WALL = "wall"
+TOKENS = "tokens"
 EXACT = "exact"
 
 _AXES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
@@ -23,7 +24,7 @@ _AXES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
         (runs["flops_per_token_matmul"] + runs["flops_per_token_attention"] + runs["flops_per_token_stream"])
         * runs["tokens"]
     ),
-    "tokens": lambda runs: (
+    TOKENS: lambda runs: (
         (runs["flops_per_token_matmul"] + runs["flops_per_token_attention"] + runs["flops_per_token_head"])
         * runs["tokens"]
     ),
@@ -40,7 +41,7 @@ def compute_on(runs: pd.DataFrame, axis: str) -> pd.Series:
     """
     if axis not in COMPUTE_AXES:
         raise UserError(f"unknown compute axis '{axis}': known are {', '.join(COMPUTE_AXES)}")
-    return _AXES["tokens" if axis == WALL else axis](runs).astype("Float64").astype("float64")
+    return _AXES[TOKENS if axis == WALL else axis](runs).astype("Float64").astype("float64")
 
 
 def total_params(runs: pd.DataFrame) -> pd.Series:

@@ -26,7 +26,7 @@ def error_budget(
         headline = pair_slope(arms, LEVEL)
     except RefusalError:
         return []
-    if headline.status == "identical":
+    if headline.without_noise:
         return []
     fixed = [
         row["compute_multiplier"]

@@ -42,8 +42,8 @@ def compare_models(arms: PairedArms) -> list[dict[str, Any]]:
         headline = pair_slope(arms, LEVEL)
     except RefusalError as refusal:
         return [{"variant": arms.variant, "model": None, "status": f"refused: {refusal}"}]
-    if headline.status == "identical":
-        return [{"variant": arms.variant, "model": None, "status": "identical"}]
+    if headline.without_noise:
+        return [{"variant": arms.variant, "model": None, "status": headline.status}]
     result = estimate_pair_slope(*inputs_of(arms))
     x = (np.log(arms.compute_baseline) + np.log(arms.compute_variant)) / 2
     x = x - np.average(x, weights=arms.num_seeds)

@@ -34,7 +34,7 @@ def write_notes(study: Study, answers: Sequence[Answer]) -> None:
 
 
 def _noise_notes(cells: pd.DataFrame, arms: PairedArms, seed_sd: float | None) -> Iterator[str]:
-    if arms.identical:
+    if arms.same_losses:
         return
     effect = abs(float((arms.loss_baseline - arms.loss_variant).mean()))
     used = cells[cells["spec_id"].isin(arms.spec_ids)]

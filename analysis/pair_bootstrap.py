@@ -39,8 +39,8 @@ def bootstrap_pairs(
         RefusalError: the headline is refused; or more than a tenth of the draws has no estimate.
     """
     headline = pair_slope(arms, level)
-    if headline.status == "identical":
-        raise RefusalError(RefusalReason.NO_VARIANCE, "identical arms")
+    if headline.without_noise:
+        raise RefusalError(RefusalReason.NO_VARIANCE, "no loss differs")
     rng = np.random.default_rng(seed)
     rungs = len(arms.sizes)
     members = [np.flatnonzero(arms.pair_rung == k) for k in range(rungs)]

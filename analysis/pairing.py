@@ -171,4 +171,5 @@ def _assemble(pairs: Pairs, axis: str) -> PairedArms:
         pair_loss_variant=right["val_loss"].to_numpy(float),
         pair_spec_ids=tuple(zip(left["spec_id"], right["spec_id"], strict=True)),
         notes=pairs.notes,
+        control=bool((right["role"] == "overhead_only").all()),
     )

@@ -20,7 +20,7 @@ def design_of_pilot(study: Study, variant: str) -> Design:
         UserError: the study has no headline for the arm.
     """
     answer = Comparison(study).answer(Question(variant, HEADLINE, EXACT, MATCHED))
-    if answer.estimate is None or answer.arms is None or answer.estimate.status == "identical":
+    if answer.estimate is None or answer.arms is None or answer.estimate.without_noise:
         raise UserError(f"{study.folder} is no pilot for {variant}: {answer.row()['status']}")
     facts, arms = answer.estimate.facts, answer.arms
     loss = float((arms.loss_baseline * arms.num_seeds).sum() / arms.num_seeds.sum())

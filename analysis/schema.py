@@ -136,7 +136,7 @@ MULTIPLIER_COLUMNS: tuple[Column, ...] = (
     Column("n_pairs", "int", "", "run pairs used"),
     Column("extrapolated", "bool", "", "the baseline curve had to be read outside its data"),
     Column("verdict", "str", "", "words that follow from the interval"),
-    Column("status", "str", "", "converged, identical, refused: and why"),
+    Column("status", "str", "", "converged; identical arms; exact (a control); refused: and why"),
 )
 
 

@@ -76,6 +76,8 @@ class PairedArms:
     pair_spec_ids: tuple[tuple[str, str], ...]
     """Baseline's and variant's run of every pair."""
     notes: tuple[str, ...] = ()
+    control: bool = False
+    """The variant is planned to compute what the baseline computes and cost more (role overhead_only)."""
 
     @property
     def spec_ids(self) -> tuple[str, ...]:
@@ -93,12 +95,16 @@ class PairedArms:
         return len(self.pair_rung)
 
     @property
+    def same_losses(self) -> bool:
+        """Whether no pair differs in its loss, to the last bit."""
+        return np.array_equal(self.pair_loss_baseline, self.pair_loss_variant) and np.array_equal(
+            self.loss_baseline, self.loss_variant
+        )
+
+    @property
     def identical(self) -> bool:
         """Whether the arms are one: the same losses and the same compute in every pair."""
-        return bool(
-            np.array_equal(self.pair_loss_baseline, self.pair_loss_variant)
-            and np.array_equal(self.compute_baseline, self.compute_variant)
-        )
+        return self.same_losses and np.array_equal(self.compute_baseline, self.compute_variant)
 
     def swapped(self) -> "PairedArms":
         """The same pairs with the roles of the arms exchanged."""
@@ -122,6 +128,7 @@ class PairedArms:
             pair_loss_variant=self.pair_loss_baseline,
             pair_spec_ids=tuple((b, a) for a, b in self.pair_spec_ids),
             notes=self.notes,
+            control=self.control,
         )
 
 
@@ -162,6 +169,15 @@ class Estimate:
     def compute_multiplier(self) -> float:
         """exp(ln m)."""
         return math.exp(self.ln_m)
+
+    @property
+    def without_noise(self) -> bool:
+        """Whether nothing was estimated: see `analysis.multipliers.without_noise`."""
+        return self.status in WITHOUT_NOISE
+
+
+WITHOUT_NOISE = ("identical", "exact")
+"""Status of arms whose losses are equal: one arm twice; or a control, whose multiplier is its cost."""
 
 
 MAX_LN = math.log(1e6)

@@ -19,6 +19,7 @@ from analysis.multipliers.base import (
     student_interval,
 )
 from analysis.multipliers.paired_laws import FittedArm, paired_variance
+from analysis.multipliers.without_noise import estimate_without_noise
 from analysis.solve import fit
 
 
@@ -30,8 +31,9 @@ def fitted_curve(arms: PairedArms, level: float) -> Estimate:
         RefusalError: see `check_arms`; a law that is not identifiable; a loss below the baseline's E.
     """
     check_arms(arms)
-    if arms.identical:
-        return Estimate(0.0, 0.0, 0.0, 0.0, None, level, "none", "none", status="identical")
+    known = estimate_without_noise(arms, level)
+    if known is not None:
+        return known
     form, base, other = _laws(arms)
     at = float(arms.compute_variant.max())
     ln_m = _ln_m(form, base.parameters, other.parameters, at)

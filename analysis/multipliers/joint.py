@@ -41,7 +41,7 @@ def joint(arms: PairedArms, level: float) -> Estimate:
         RefusalError: as the headline's; or the likelihood does not close within 0.01 to 100.
     """
     headline = pair_slope(arms, level)
-    if headline.status == "identical" or headline.dof is None:
+    if headline.without_noise or headline.dof is None:
         return headline
     law = _Law(arms, estimate_pair_slope(*inputs_of(arms)))
     if not law.finite(headline.ln_m):

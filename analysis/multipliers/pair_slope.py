@@ -31,6 +31,7 @@ from analysis.multipliers.base import (
     student_interval,
 )
 from analysis.multipliers.pair_arrays import estimate_pair_slope
+from analysis.multipliers.without_noise import estimate_without_noise
 
 
 @MULTIPLIERS.register("pair_slope")
@@ -60,8 +61,9 @@ def pair_slope_at(arms: PairedArms, level: float, irreducible: float | None) -> 
             RefusalReason.NOT_IDENTIFIABLE,
             f"irreducible loss {base:.4g} leaves no excess in every size (smallest loss {lowest:.4g})",
         )
-    if arms.identical:
-        return Estimate(0.0, 0.0, 0.0, 0.0, None, level, "none", "none", status="identical")
+    known = estimate_without_noise(arms, level)
+    if known is not None:
+        return known
     if float(result.pair_variance[0]) < MIN_PAIR_VARIANCE:
         raise RefusalError(
             RefusalReason.NO_VARIANCE,

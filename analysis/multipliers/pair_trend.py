@@ -74,7 +74,7 @@ def pair_trend(arms: PairedArms, level: float) -> Estimate:
     """
     check_arms(arms)
     headline = pair_slope(arms, level)
-    if headline.status == "identical":
+    if headline.without_noise:
         return headline
     at = float(arms.compute_variant.max())
     trend = estimate_trend(*inputs_of(arms), np.array([math.log(at)]))

@@ -4,7 +4,7 @@ The arms' residuals at one rung are correlated (they share its lack of fit), so 
 weighted sum of pairs of residuals; their 2 x 2 covariance is estimated with K - p degrees of freedom.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,18 +26,27 @@ class FittedArm:
 
 
 def paired_variance(
-    form: Form, baseline: FittedArm, variant: FittedArm, num_seeds: Floats, ln_m: LnM
+    form: Form,
+    baseline: FittedArm,
+    variant: FittedArm,
+    num_seeds: Floats,
+    ln_m: LnM,
+    fixed: Collection[str] = (),
 ) -> tuple[float, float]:
-    """Variance of ``ln_m`` and its degrees of freedom, from the paired residuals in ln loss."""
+    """Variance of ``ln_m`` and its degrees of freedom, from the paired residuals in ln loss.
+
+    ``fixed``: parameters that were held in both fits; they have no error.
+    """
+    free = [name for name in form.parameters if name not in fixed]
     both = (baseline.parameters, variant.parameters)
     influences, residuals = [], []
     for which, arm in enumerate((baseline, variant)):
-        jacobian_NP = _log_jacobian(form, arm)
+        jacobian_NP = _log_jacobian(form, arm, free)
         weighted = jacobian_NP * num_seeds[:, None]
         response_PN = np.linalg.pinv(weighted.T @ jacobian_NP) @ weighted.T
-        influences.append(_gradient(form, both, ln_m, which) @ response_PN)
+        influences.append(_gradient(free, both, ln_m, which) @ response_PN)
         residuals.append(np.log(arm.loss) - np.log(form.predict(arm.parameters, arm.inputs)))
-    dof = len(num_seeds) - len(form.parameters)
+    dof = len(num_seeds) - len(free)
     stacked = np.stack(residuals) * np.sqrt(num_seeds)
     scatter_22 = stacked @ stacked.T / dof
     p, q = influences
@@ -50,10 +59,10 @@ def paired_variance(
     return float(variance_of), float(dof)
 
 
-def _log_jacobian(form: Form, arm: FittedArm) -> Floats:
-    """d ln L / d parameter, N x P, by central differences."""
+def _log_jacobian(form: Form, arm: FittedArm, free: Sequence[str]) -> Floats:
+    """d ln L / d free parameter, N x P, by central differences."""
     columns = []
-    for name in form.parameters:
+    for name in free:
         step = 1e-6 * max(abs(arm.parameters[name]), 1e-9)
         up, down = (
             np.log(form.predict({**arm.parameters, name: arm.parameters[name] + sign * step}, arm.inputs))
@@ -63,10 +72,12 @@ def _log_jacobian(form: Form, arm: FittedArm) -> Floats:
     return np.stack(columns, axis=-1)
 
 
-def _gradient(form: Form, both: tuple[dict[str, float], dict[str, float]], ln_m: LnM, which: int) -> Floats:
-    """d ln m / d parameter of the baseline's (0) or the variant's (1) law."""
+def _gradient(
+    free: Sequence[str], both: tuple[dict[str, float], dict[str, float]], ln_m: LnM, which: int
+) -> Floats:
+    """d ln m / d free parameter of the baseline's (0) or the variant's (1) law."""
     values = []
-    for name in form.parameters:
+    for name in free:
         sides = []
         step = 1e-6 * max(abs(both[which][name]), 1e-9)
         for sign in (1, -1):

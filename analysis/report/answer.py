@@ -1,9 +1,12 @@
 """The first screen: how much compute, how sure, at what cost, where not resolved. Every word is computed."""
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from analysis.comparison import MATCHED, TUNED
-from analysis.compute_axes import EXACT, WALL
+from analysis.compute_axes import EXACT, TOKENS, WALL
 from analysis.figures.multiplier_by_axis import AXIS_WORDS
 from analysis.headline import Multiplier, multiplier_of
 from analysis.report.choices import behind
@@ -76,6 +79,8 @@ def _certainty(facts: Facts) -> Iterator[Line]:
     else:
         yield ("Seed noise is not known: no size has two finished seeds.",)
     yield _null_control(facts)
+    for arm in facts.controls:
+        yield _overhead_control(facts, arm)
     held = [row for row in facts.fits("holdout") if row["inside"] is not None]
     if held:
         inside = sum(bool(row["inside"]) for row in held)
@@ -104,6 +109,29 @@ def _null_control(facts: Facts) -> Line:
         _number(null, behind(null.variant, MATCHED)),
         f": it {words}.",
     )
+
+
+def _overhead_control(facts: Facts, arm: str) -> Line:
+    """An arm that only costs: m is C_b / C_v on exact FLOPs and 1 at equal tokens, or something is wrong."""
+    exact, tokens, pairs = facts.headline(arm), facts.headline(arm, TOKENS), facts.pairs(arm)
+    words = line("The control ", Code(arm), ", which costs compute and changes nothing, ")
+    if exact.value is None or tokens.value is None or pairs is None:
+        return line(*words, "gives no number: ", exact.reason or tokens.reason, ".")
+    assert tokens.lo is not None and tokens.hi is not None and exact.lo is not None and exact.hi is not None
+    rungs = np.log(pairs.compute_baseline / pairs.compute_variant)
+    cost = math.exp(float(np.average(rungs, weights=pairs.num_seeds)))
+    passed = _holds(exact.lo, cost, exact.hi) and _holds(tokens.lo, 1.0, tokens.hi)
+    return line(
+        *words, "gives ", _number(exact, behind(arm, MATCHED)),
+        f" where its cost makes it {multiplier_text(cost)}, and ", _number(tokens, behind(arm, MATCHED)),
+        " at equal tokens, where it is 1: ",
+        "as it must." if passed else "this study does not measure what it should.",
+    )  # fmt: skip
+
+
+def _holds(lo: float, value: float, hi: float) -> bool:
+    """Whether ``value`` lies between ``lo`` and ``hi``, but for rounding."""
+    return lo * (1 - 1e-9) <= value <= hi * (1 + 1e-9)
 
 
 def _worst_left_out(facts: Facts) -> Line:

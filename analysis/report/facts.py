@@ -41,6 +41,12 @@ class Facts:
         self.null_label = null_label(self.baseline)
         self.arms = [arm for arm in study.plan.arms if arm != study.plan.baseline]
 
+    @cached_property
+    def controls(self) -> list[str]:
+        """Arms that are planned to cost compute and change nothing."""
+        own = {cell.variant for cell in self.plan.cells if cell.role == "overhead_only"}
+        return [arm for arm in self.arms if arm in own]
+
     def fits(self, name: str) -> Any:
         """fits/<name>.json."""
         return self.study.read_fits(name)

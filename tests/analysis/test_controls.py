@@ -1,8 +1,10 @@
 """Null and overhead controls, tuned rates, wall-clock: rows of the same table."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.commands import main
 from analysis.comparison import Comparison, Question, null_label, questions
 from analysis.noise import measure_noise
 from analysis.notes import write_notes
@@ -75,7 +77,82 @@ def test_null_cells_of_the_plan_are_preferred(tmp_path):
     assert ask(Study(tmp_path)).arms.num_pairs == 5
 
 
-def test_overhead_only_control_costs_its_overhead(tmp_path):
+def control_study(
+    folder, *, shares=(0.06, 0.05, 0.04, 0.035, 0.03), role="overhead_only", **options
+) -> Study:
+    """The arm ``control`` repeats the baseline's losses and pays ``shares`` of its FLOPs more, size by size."""
+    arms = (BASELINE, "overhead_only")
+    made = planted(**{"sizes": 5, "seeds": (2, 2, 1), "arms": arms, "curves": False} | options)
+    loss = {(r["depth"], r["seed"]): r["val_loss"] for r in made.rows if r["variant"] == BASELINE}
+    rows = []
+    for row in made.rows:
+        if row["variant"] != BASELINE:
+            extra = shares[row["depth"] - 2] * row["compute"] / row["tokens"]
+            row = row | {
+                "val_loss": loss[row["depth"], row["seed"]],
+                "flops_per_token_stream": extra,
+                "compute": row["compute"] + extra * row["tokens"],
+            }
+        rows.append(row)
+    cells = [c.model_copy(update={"role": role}) if c.variant != BASELINE else c for c in made.plan.cells]
+    plan = Plan(**{**made.plan.model_dump(), "cells": [c.model_dump() for c in cells]})
+    write_study(folder, PlantedStudy(plan, rows, []))
+    return Study(folder)
+
+
+LADDER_ESTIMATORS = ("pair_slope", "joint", "pair_trend", "fitted_curve")
+
+
+@pytest.mark.parametrize("estimator", LADDER_ESTIMATORS)
+def test_the_overhead_only_control_is_its_cost_on_exact_flops_and_1_at_equal_tokens(tmp_path, estimator):
+    study = control_study(tmp_path)
+    exact = ask(study, variant="overhead_only", estimator=estimator)
+    shares = np.array([0.06, 0.05, 0.04, 0.035, 0.03])
+    cost = float(np.exp(-np.average(np.log1p(shares), weights=[2, 2, 1, 1, 1])))
+    assert exact.estimate.compute_multiplier == pytest.approx(cost, rel=1e-12)
+    assert (exact.row()["lo"], exact.row()["hi"]) == (pytest.approx(1 / 1.06), pytest.approx(1 / 1.03))
+    assert (exact.row()["verdict"], exact.row()["status"]) == ("costs compute: resolved", "exact")
+    tokens = ask(study, variant="overhead_only", estimator=estimator, axis="tokens").row()
+    assert (tokens["compute_multiplier"], tokens["lo"], tokens["hi"]) == (1.0, 1.0, 1.0)
+    assert tokens["verdict"] == "identical arms"
+
+
+def test_one_cost_at_every_size_is_exact_too(tmp_path):
+    row = ask(control_study(tmp_path, shares=(0.05,) * 5), variant="overhead_only").row()
+    assert row["compute_multiplier"] == pytest.approx(1 / 1.05, rel=1e-12)
+    assert row["lo"] == pytest.approx(row["hi"], rel=1e-12)
+
+
+def test_a_slower_control_costs_its_time_on_the_wall_clock(tmp_path):
+    sizes = [f"d{i + 2}w{32 * (i + 2)}" for i in range(5)]
+    control_study(tmp_path)
+    plan_throughput(tmp_path, ["overhead_only"], 0.9, sizes=sizes)
+    row = ask(Study(tmp_path), variant="overhead_only", axis="wall").row()
+    assert row["compute_multiplier"] == pytest.approx(0.9, rel=1e-12)
+    assert row["verdict"] == "costs compute: resolved"
+
+
+def test_equal_losses_of_an_arm_that_is_no_control_are_refused(tmp_path):
+    """A stream whose option is not wired trains the baseline: its multiplier would be a silent number."""
+    study = control_study(tmp_path, role="ladder")
+    for estimator in LADDER_ESTIMATORS:
+        status = ask(study, variant="overhead_only", estimator=estimator).row()["status"]
+        assert status.startswith(
+            "refused: zero residual variance: every loss of overhead_only equals additive's"
+        )
+
+
+def test_the_whole_report_says_what_the_controls_give(tmp_path, capsys):
+    control_study(tmp_path, seeds=2)
+    assert main(["report", "--study", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "which costs compute and changes nothing, gives" in text
+    assert "at equal tokens, where it is 1: as it must." in text
+    assert "The baseline against its own other seeds gives" in text
+    assert "overhead_only" in capsys.readouterr().out
+
+
+def test_a_noisy_control_is_estimated_like_any_arm(tmp_path):
     """An arm that changes nothing and costs 5 %: m = 1/1.05 on exact FLOPs, 1 at equal tokens."""
     made = planted(
         compute_multiplier=1 / 1.05,
