@@ -14,7 +14,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success fsync it and rename it over ``path``.
 
     The temporary name starts with a dot and ends with ``.tmp``: leftovers of a killed process never
-    look like results, and `remove_leftovers` clears them.
+    look like results, and `remove_leftovers` clears them. An ``OSError`` names ``path``.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
@@ -23,6 +23,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         os.replace(temporary, path)
         sync_directory(path.parent)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # a full disk names no file, others the temporary
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

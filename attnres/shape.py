@@ -1,12 +1,12 @@
 """What a model is, apart from its residual stream: a frozen, validated shape."""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from attnres.frozen import Frozen
 
 
-class ModelShape(BaseModel):
+class ModelShape(Frozen):
     """Shape of a decoder-only Transformer; ``depth`` counts Transformer blocks (two sublayers each)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     depth: int = Field(ge=1)
     width: int = Field(ge=2)

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from attnres.frozen import Frozen
 from attnres.shape import ModelShape
 from attnres.streams.base import STREAMS, Stream, stream_options
 
 
-class StreamSpec(BaseModel):
+class StreamSpec(Frozen):
     """A stream and its options, defaults filled in, so that equal variants are equal data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
@@ -20,7 +19,8 @@ class StreamSpec(BaseModel):
     @classmethod
     def _fill_in(cls, value: Any) -> Any:
         if isinstance(value, dict) and "name" in value:
-            options = stream_options(value["name"], value.get("options") or {})
+            given = value.get("options")
+            options = stream_options(value["name"], {} if given is None else given)
             return {**value, "options": options.model_dump(mode="json")}
         return value
 

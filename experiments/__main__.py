@@ -5,22 +5,21 @@ Exit codes: 0 finished, 1 failed or diverged, 2 wrong usage or input, 130 interr
 
 import argparse
 import os
+import socket
 import sys
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-
-from attnres.errors import UserError, one_line
+from attnres.errors import UserError
+from experiments.command_line import Parser, execute
+from experiments.json_files import read_model
 from experiments.settings import Settings
 
-Model = TypeVar("Model", bound=BaseModel)
 EXIT_CODES = {"finished": 0, "failed": 1, "diverged": 1, "interrupted": 130}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Command line; operational settings only, science is in the spec."""
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser = Parser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="train one spec to its end, from its newest checkpoint")
     run.add_argument("spec", type=Path, help="spec.json")
@@ -34,33 +33,22 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; errors for people are one line on stderr."""
     options = parse(arguments)
-    try:
-        return _run(options) if options.command == "run" else _serve(options)
-    except (UserError, ValidationError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+    return execute(lambda: _run(options) if options.command == "run" else _serve(options))
 
 
 def _run(options: argparse.Namespace) -> int:
-    from experiments.run import LOG_FILE, run  # Lightning takes seconds to import: after the checks
+    from experiments.run import run  # Lightning takes seconds to import: after the checks
+    from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
 
-    spec = _read(options.spec, RunSpec)
-    settings = _read(options.settings, Settings) if options.settings else Settings()
+    advice = "mend it, or name another file"
+    spec = read_model(options.spec, RunSpec, advice)
+    settings = read_model(options.settings, Settings, advice) if options.settings else Settings()
     record = run(spec, settings)
     log = settings.runs / spec.spec_id / LOG_FILE
     told = f"val_loss {record.val_loss:.4f}" if record.val_loss is not None else f"see {log}"
     print(f"{spec.spec_id} {record.variant}: {record.status} ({told})")
     return EXIT_CODES[record.status]
-
-
-def _read(path: Path, model: type[Model]) -> Model:
-    try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except ValidationError as error:
-        raise UserError(f"{path}: {one_line(error)}") from error
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -70,11 +58,24 @@ def _serve(options: argparse.Namespace) -> int:
     uri = store_uri(options.runs)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
         raise UserError(f"{uri}: no store there yet; train a cell first (make sweep GRID=smoke)")
+    _check_port(options.port)
     set_environment()
     print(f"MLflow on http://127.0.0.1:{options.port} over {uri} (Ctrl-C ends it)", flush=True)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     command += ["--host", "127.0.0.1", "--port", str(options.port), "--workers", "1"]
     os.execv(sys.executable, command)
+
+
+def _check_port(port: int) -> None:
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"port {port}: cannot be used ({getattr(error, 'strerror', None) or error}); choose another "
+            "(make ui PORT=5001)"
+        ) from error
 
 
 if __name__ == "__main__":

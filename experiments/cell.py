@@ -1,6 +1,7 @@
 """One cell in a process of its own: output to the run's log, ended with the sweep that started it."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from experiments.__main__ import main
+from experiments.run_folder import LOG_FILE, SETTINGS_FILE, SPEC_FILE
 
 WATCH_SECONDS = 1.0
 
@@ -21,11 +23,22 @@ def execute(run_dir: str, sweep_pid: int) -> None:
     ends, so that the next sweep finds nothing running.
     """
     folder = Path(run_dir)
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     threading.Thread(target=_end_with, args=(sweep_pid,), daemon=True).start()
-    sys.exit(main(["run", str(folder / "spec.json"), "--settings", str(folder / "settings.json")]))
+    sys.exit(main(["run", str(folder / SPEC_FILE), "--settings", str(folder / SETTINGS_FILE)]))
+
+
+def said_in_log(run_dir: Path, start: int, kind: str) -> list[str]:
+    """Lines of ``kind`` (``error``, ``warning``) that a cell wrote to its log from byte ``start`` on.
+
+    Each once: with its time from the run and without it from the process.
+    """
+    with open(run_dir / LOG_FILE, "rb") as log:
+        log.seek(start)
+        text = log.read().decode(errors="replace")
+    return list(dict.fromkeys(re.findall(rf"^(?:[0-9T:+-]+ )?{kind}: (.+)$", text, flags=re.MULTILINE)))
 
 
 def _end_with(sweep_pid: int) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,36 +61,39 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
         remove_leftovers(folder)
         with atomic_path(path) as temporary:
             temporary.write_bytes(data)
+        _drop_old(folder, path)
     except OSError as error:
         raise UserError(
             f"{path}: checkpoint cannot be written ({error.strerror or error}); make room or the folder "
             "writable and start the run again: it continues from the checkpoint before"
         ) from error
-    _drop_old(folder, path)
     return path
 
 
-def load_latest(folder: Path) -> LoadedCheckpoint | None:
+def load_latest(folder: Path, tell: Callable[[str], None] = logger.warning) -> LoadedCheckpoint | None:
     """The intact checkpoint with the highest step, on the CPU; None if there is none.
 
-    A file whose bytes do not have the hash in its name is damaged: reported and passed over.
+    A file whose bytes do not have the hash in its name is damaged: passed over, and ``tell`` is called
+    with a line that names it; with one more where none is intact.
     """
     damaged: list[Path] = []
     for step, path in reversed(_checkpoints(folder)):
         data = path.read_bytes()
         if not _intact(path, data):
-            logger.warning("%s: damaged checkpoint (its hash is not the one in its name), not used", path)
+            tell(f"{path}: damaged checkpoint (its hash is not the one in its name), not used")
             damaged.append(path)
             continue
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         return LoadedCheckpoint(step, state, path, damaged)
+    if damaged:
+        tell(f"{folder}: no checkpoint is intact ({len(damaged)} damaged); the run starts again at step 1")
     return None
 
 
 def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) by step; two of one step (a resumed run may redo it) by name."""
     matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.ckpt"))
-    return sorted((int(match[1]), path) for match, path in matches if match)
+    return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
 
 def _intact(path: Path, data: bytes) -> bool:

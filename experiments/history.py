@@ -8,6 +8,7 @@ from typing import Any
 
 from attnres.errors import UserError
 from attnres.files import write_text
+from experiments.json_files import read_text
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -58,11 +59,31 @@ class History:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a metrics file; a last line cut short by a kill is left out."""
+    """Rows of a metrics file; a last line cut short by a kill is left out.
+
+    Raises:
+        UserError: it cannot be read, or a line is not a row.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    advice = f"restore it, or delete {path.parent} to train this run again"
+    lines = read_text(path, advice).split("\n")[:-1]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        row = _parsed(line)
+        if row is None:
+            raise UserError(f"{path}: line {number} is damaged; {advice}")
+        rows.append(row)
+    return rows
+
+
+def _parsed(line: str | bytes) -> Row | None:
+    """The row that ``line`` holds, or None if it holds none."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
 def _line(row: Row) -> str:
@@ -70,11 +91,14 @@ def _line(row: Row) -> str:
 
 
 def last_row(run_dir: Path) -> Row | None:
-    """Newest whole row of a run that may still be writing; reads the file's end only."""
+    """Newest whole row of a run that may still be writing; reads the file's end only.
+
+    None as well where that line is damaged: this is for showing progress, the run itself will refuse.
+    """
     path = run_dir / METRICS_FILE
     if not path.is_file():
         return None
     with open(path, "rb") as handle:
         handle.seek(max(0, path.stat().st_size - 4096))
         lines = handle.read().split(b"\n")
-    return json.loads(lines[-2]) if len(lines) > 1 and lines[-2].startswith(b"{") else None
+    return _parsed(lines[-2]) if len(lines) > 1 else None

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from attnres.errors import UserError
 from attnres.files import write_json
+from experiments.json_files import read_model
 
 SCHEMA_VERSION = 1
 RECORD_FILE = "record.json"
@@ -117,8 +119,16 @@ def write_record(run_dir: Path, record: RunRecord) -> None:
 
 
 def read_record(run_dir: Path) -> RunRecord | None:
-    """The record of ``run_dir``, or None if the run has not ended yet."""
+    """The record of ``run_dir`` (named after its run), or None if the run has not ended yet.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or is that of another run.
+    """
     path = run_dir / RECORD_FILE
     if not path.exists():
         return None
-    return RunRecord.model_validate_json(path.read_text())
+    advice = "restore it, or delete it: the run then goes on from its newest checkpoint"
+    record = read_model(path, RunRecord, advice)
+    if record.spec_id != run_dir.name:
+        raise UserError(f"{path}: is the record of run {record.spec_id}; {advice}")
+    return record

@@ -3,43 +3,40 @@
 import json
 import logging
 import statistics
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
 import torch
-from filelock import FileLock, Timeout
 from torch.utils.data import DataLoader, IterableDataset
 
 from attnres.accounting import FlopCount, ParameterCount, count_parameters, flops_per_token
-from attnres.errors import UserError
-from attnres.files import remove_leftovers, write_json, write_text
+from attnres.errors import UserError, one_line
+from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import load_latest
 from experiments.data.base import DATASETS, TokenData
 from experiments.dynamics import Dynamics
 from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.feasibility import check_feasible
 from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
+from experiments.run_folder import LOG_FILE, count_attempt, locked, prepare_folder
 from experiments.settings import Settings
 from experiments.spec import RunSpec
 from experiments.tracking import open_tracker
 from experiments.validation import VALIDATION_TOKENS
 
-SPEC_FILE = "spec.json"
-ATTEMPTS_FILE = "attempts.json"
-LOCK_FILE = "lock"
-LOG_FILE = "log.txt"
 LAST_STEPS = 50
 """Steps whose mean loss is the record's train_loss."""
-
-logger = logging.getLogger(__name__)
 
 
 def run(spec: RunSpec, settings: Settings) -> RunRecord:
@@ -48,22 +45,47 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
     A run that finished or diverged is not trained again: its record is returned as it stands.
 
     Raises:
-        UserError: another process works on the run, its folder cannot be written, or its data are
-            missing.
+        UserError: the spec cannot be carried out, its data are missing or damaged (all of it before a
+            folder is made), another process works on the run, or a file of its folder cannot be written
+            or is damaged.
     """
+    check_feasible(spec)
+    done = _done(settings.runs / spec.spec_id)
+    if done is not None:
+        return done
+    inputs = _load(spec, settings)
     run_dir = prepare_folder(spec, settings)
-    lock = FileLock(run_dir / LOCK_FILE)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise UserError(f"{run_dir}: already running in another process; wait for it or stop it") from None
-    with lock:
-        done = read_record(run_dir)
-        if done is not None and done.status in (RunStatus.FINISHED, RunStatus.DIVERGED):
+    with locked(run_dir):
+        done = _done(run_dir)
+        if done is not None:
             return done
         remove_leftovers(run_dir)
         (run_dir / RECORD_FILE).unlink(missing_ok=True)
-        return _Attempt(spec, settings, run_dir).execute()
+        return _Attempt(spec, settings, run_dir, inputs).execute()
+
+
+def _done(run_dir: Path) -> RunRecord | None:
+    record = read_record(run_dir)
+    return (
+        record if record is not None and record.status in (RunStatus.FINISHED, RunStatus.DIVERGED) else None
+    )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a run needs of the machine it runs on."""
+
+    device: torch.device
+    data: TokenData
+    windows_NT: torch.Tensor
+
+
+def _load(spec: RunSpec, settings: Settings) -> _Inputs:
+    device = _device(settings)
+    data = DATASETS.get(spec.dataset).prepare(spec.shape.vocab_size, settings.data)
+    data.check_windows(spec.shape.seq_len)
+    windows = data.validation(seq_len=spec.shape.seq_len, max_tokens=VALIDATION_TOKENS)
+    return _Inputs(device, data, torch.from_numpy(windows))
 
 
 class _Steps(IterableDataset[torch.Tensor]):
@@ -87,15 +109,11 @@ class _Steps(IterableDataset[torch.Tensor]):
 class _Attempt:
     """One start of a run: loads, trains, and writes the record."""
 
-    def __init__(self, spec: RunSpec, settings: Settings, run_dir: Path) -> None:
+    def __init__(self, spec: RunSpec, settings: Settings, run_dir: Path, inputs: _Inputs) -> None:
         self.spec, self.settings, self.run_dir = spec, settings, run_dir
-        self.device = _device(settings)
-        self.attempts, self.started_at = _count_attempt(run_dir)
+        self.device, self.data, self.windows_NT = inputs.device, inputs.data, inputs.windows_NT
+        self.attempts, self.started_at = count_attempt(run_dir)
         torch.set_num_threads(settings.threads)
-        self.data = DATASETS.get(spec.dataset).load(spec.shape.vocab_size, settings.data)
-        self.windows_NT = torch.from_numpy(
-            self.data.validation(seq_len=spec.shape.seq_len, max_tokens=VALIDATION_TOKENS)
-        )
         self.recorder: Recorder | None = None
         self.tracker = open_tracker(spec, run_dir, settings)
 
@@ -108,35 +126,36 @@ class _Attempt:
             except DivergedError as error:
                 status, failed_at = RunStatus.DIVERGED, error.step
                 self._note(str(error))
-            except UserError:
-                self.tracker.close(RunStatus.FAILED)
+            except UserError as error:
+                self._note(f"error: {error}")
+                self._end(RunStatus.FAILED, self._last_step() + 1)
                 raise
-            except Exception:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
+            except Exception as error:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
                 failed_at = self._last_step() + 1
                 self._note(traceback.format_exc())
-            record = self._record(status, failed_at)
-            write_record(self.run_dir, record)
-            self.tracker.close(status)
-            return record
+                self._note(f"error: {type(error).__name__}: {one_line(error)}")
+            return self._end(status, failed_at)
+
+    def _end(self, status: RunStatus, failed_at: int | None) -> RunRecord:
+        record = self._record(status, failed_at)
+        write_record(self.run_dir, record)
+        self.tracker.close(status)
+        return record
 
     def _train(self, stop: Stop) -> RunStatus:
         spec, settings = self.spec, self.settings
         model = build(spec.shape, spec.stream, spec.seed)
         self.parameters = count_parameters(model)
-        checkpoint = load_latest(self.run_dir / "checkpoints")
-        dynamics = Dynamics(
-            self.run_dir, spec.steps, probes=settings.probes, step=checkpoint.step if checkpoint else 0
-        )
-        module = TrainingModule(model, spec, dynamics, micro_sequences=settings.micro_sequences)
-        seconds = 0.0
+        checkpoint = load_latest(self.run_dir / "checkpoints", self._warn)
+        step, seconds = 0, 0.0
         if checkpoint is not None:
-            for damaged in checkpoint.damaged:
-                self._note(f"checkpoint {damaged} is damaged; an older one is used")
             if checkpoint.state["spec_id"] != spec.spec_id:
                 raise UserError(f"{checkpoint.path}: belongs to run {checkpoint.state['spec_id']}; remove it")
-            module.step = checkpoint.step
-            seconds = checkpoint.state["seconds"]
-            self._note(f"continues from step {checkpoint.step} of {spec.steps} ({checkpoint.path.name})")
+            step, seconds = checkpoint.step, checkpoint.state["seconds"]
+            self._note(f"continues from step {step} of {spec.steps} ({checkpoint.path.name})")
+        dynamics = Dynamics(self.run_dir, spec.steps, probes=settings.probes, step=step)
+        module = TrainingModule(model, spec, dynamics, micro_sequences=settings.micro_sequences)
+        module.step = step
         self.recorder = Recorder(
             self.run_dir,
             History(self.run_dir, module.step),
@@ -197,6 +216,11 @@ class _Attempt:
 
     def _last_step(self) -> int:
         return self.recorder.history.rows[-1]["step"] if self.recorder and self.recorder.history.rows else 0
+
+    def _warn(self, text: str) -> None:
+        """For the log and for whoever started the run."""
+        self._note(f"warning: {text}")
+        print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def _note(self, text: str) -> None:
         with open(self.run_dir / LOG_FILE, "a", encoding="utf-8") as log:

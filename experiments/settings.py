@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from attnres.frozen import Frozen
 
 
-class Settings(BaseModel):
+class Settings(Frozen):
     """Nothing here may change a result beyond floating-point order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs: Path = Path("runs")
     data: Path = Path("data")

@@ -8,8 +8,9 @@ import hashlib
 import json
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from attnres.frozen import Frozen
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
 
@@ -18,12 +19,12 @@ NUMERICS = 1
 never reuses old runs."""
 
 SPEC_ID_LENGTH = 12
+LARGEST_INTEGER = 2**63 - 1
+"""Of tables; orders are drawn from 64 bits, so that larger seeds would repeat smaller ones."""
 
 
-class TrainSpec(BaseModel):
+class TrainSpec(Frozen):
     """How a run is trained: resolved numbers, not rules (`experiments.recipes` holds the rules)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: str
     """Name of the recipe the numbers came from."""
@@ -47,24 +48,22 @@ class TrainSpec(BaseModel):
     """bf16: autocast of the products; parameters, moments and statistics stay fp32."""
 
 
-class RunSpec(BaseModel):
+class RunSpec(Frozen):
     """One planned run. Two specs are the same run if and only if their `spec_id` is equal.
 
     A paired arm is ``spec.model_copy(update={"stream": other})``: it differs in nothing else.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     shape: ModelShape
     stream: StreamSpec
     dataset: str
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, le=LARGEST_INTEGER)
     """Seeds the initial parameters, by name."""
-    data_seed: int = Field(ge=0)
+    data_seed: int = Field(ge=0, le=LARGEST_INTEGER)
     """Seeds the order of the training data."""
     budget: float = Field(gt=0, allow_inf_nan=False)
     """Nominal training FLOPs of the baseline arm."""
-    tokens: int = Field(ge=1)
+    tokens: int = Field(ge=1, le=LARGEST_INTEGER)
     """Training tokens: a whole number of batches."""
     train: TrainSpec
     numerics: int = NUMERICS

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from filelock import FileLock, Timeout
-
 from attnres.errors import UserError, one_line
 from experiments.history import Row
+from experiments.json_files import read_model
 from experiments.mlflow_store import MirroredRun, Store
 from experiments.record import RunStatus, read_record
+from experiments.run_folder import SPEC_FILE, is_running
 from experiments.settings import Settings
 from experiments.spec import RunSpec
 
@@ -85,47 +85,43 @@ def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
     """Make the store equal to ``run_dirs`` -> number of runs in it. Twice gives the same store.
 
     Runs that a living process works on are left to it. A run without a record that nobody works on was
-    killed, and is marked so.
+    killed, and is marked so. One whose files are damaged does not keep the others from the store.
 
     Raises:
-        UserError: the store cannot be reached; a spec cannot be read.
+        UserError: the store cannot be reached; or, after all others are in it, files of runs are damaged.
     """
     prepare_store(uri)
     store = Store(uri)
-    count = 0
+    count, problems = 0, []
     for run_dir in run_dirs:
-        spec = _read_spec(run_dir)
-        if spec is None:
-            continue
-        if _is_running(run_dir):
-            logger.info("%s: still running, left to its own process", run_dir)
-        else:
-            record = read_record(run_dir)
-            run = MirroredRun(store, spec, run_dir, Settings(grid=grid), record)
-            run.finish(record.status if record else RunStatus.INTERRUPTED)
-        count += 1
+        try:
+            count += _sync_run(store, run_dir, grid)
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError(f"{count} runs are in the store, {len(problems)} are not: {'; '.join(problems)}")
     return count
 
 
-def _is_running(run_dir: Path) -> bool:
-    """Whether a process holds the run's lock; it is given back at once, so that a run can start."""
-    try:
-        with FileLock(run_dir / "lock", blocking=False):
-            return False
-    except Timeout:
+def _sync_run(store: Store, run_dir: Path, grid: str) -> bool:
+    """Whether ``run_dir`` is a run, which now is in the store."""
+    spec = _read_spec(run_dir)
+    if spec is None:
+        return False
+    if is_running(run_dir):
+        logger.info("%s: still running, left to its own process", run_dir)
         return True
+    record = read_record(run_dir)
+    run = MirroredRun(store, spec, run_dir, Settings(grid=grid), record)
+    run.finish(record.status if record else RunStatus.INTERRUPTED)
+    return True
 
 
 def _read_spec(run_dir: Path) -> RunSpec | None:
-    path = run_dir / "spec.json"
+    path = run_dir / SPEC_FILE
     if not path.exists():
         return None
-    try:
-        return RunSpec.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not a spec of this version ({one_line(error)}); move {run_dir} away"
-        ) from error
+    return read_model(path, RunSpec, f"damaged, or not of this version: move {run_dir} away")
 
 
 class MlflowTracker:

@@ -9,14 +9,12 @@ import os
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from attnres.errors import UserError, one_line
+from experiments.command_line import Parser, at_least_one, execute
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="python -m sweeps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
@@ -49,18 +47,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; errors for people are one line on stderr."""
     options = parser().parse_args(arguments)
-    try:
+
+    def command() -> int:
+        at_least_one(options, "jobs", "threads")
         from sweeps import commands  # torch takes seconds to import: after the command line is checked
 
-        if getattr(options, "jobs", 1) < 1:
-            raise UserError(f"--jobs {options.jobs}: must be at least 1")
         return commands.COMMANDS[options.command](options)
-    except (UserError, ValidationError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
+
+    return execute(command)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The commands behind ``python -m sweeps``: each takes the parsed options, returns an exit code."""
 
 import argparse
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from analysis.outlook import outlook
 from attnres.errors import UserError
@@ -11,11 +13,11 @@ from experiments.settings import Settings
 from experiments.tracking import prepare_store, store_uri, sync
 from sweeps.grid import GRIDS, Grid, load_grid
 from sweeps.launch.base import LAUNCHERS
-from sweeps.plan import CellState, make_plan, plan_document, write_plan
+from sweeps.plan import CellState, PlannedCell, make_plan, plan_document, write_plan
 from sweeps.show import ProgressLines, print_plan, summary
 from sweeps.throughput import measure_missing
 
-FAILED_STATES = (CellState.FAILED, CellState.DIVERGED)
+FAILED_STATES = (CellState.FAILED, CellState.DIVERGED, CellState.DAMAGED)
 
 
 def list_grids(options: argparse.Namespace) -> int:  # noqa: ARG001
@@ -29,9 +31,12 @@ def list_grids(options: argparse.Namespace) -> int:  # noqa: ARG001
 def plan(options: argparse.Namespace) -> int:
     """Print the dry run and write plan.json."""
     grid = load_grid(options.grid)
-    _write_plan(grid, options)
+    _check_folders(grid, options)
+    write_plan(grid, options.results / grid.name)
+    planned = make_plan(grid, options.runs)
     print(f"{grid.name}: {grid.description}")
-    print_plan(make_plan(grid, options.runs), options.jobs)
+    print_plan(planned, options.jobs)
+    _tell_damaged(planned)
     for line in outlook(plan_document(grid)["cells"]):
         print(line)
     return 0
@@ -49,36 +54,44 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         tracking=not options.no_tracking,
     )
-    _write_plan(grid, options)
+    _check_folders(grid, options)
+    write_plan(grid, options.results / grid.name)
     planned = make_plan(grid, options.runs)
-    cells = [item.cell for item in planned if not item.done]
+    cells = [item.cell for item in planned if item.to_train]
     print(f"{grid.name}: {summary(planned)}", flush=True)
+    _tell_damaged(planned)
     if cells:
         _prepare(grid, settings)
-        show = ProgressLines(len(planned), len(planned) - len(cells))
+        show = ProgressLines(len(planned), sum(item.done for item in planned))
         whole = launcher.launch(cells, settings, jobs=options.jobs, fail_fast=options.fail_fast, show=show)
         planned = make_plan(grid, options.runs)
         print(f"{grid.name}: {summary(planned)}", flush=True)
         if not whole:
             raise KeyboardInterrupt
-    measure_missing(grid, options.results / grid.name, settings)
+    if all(item.done for item in planned):
+        measure_missing(grid, options.results / grid.name, settings)
     return 1 if any(not item.done or item.state in FAILED_STATES for item in planned) else 0
 
 
 def status(options: argparse.Namespace) -> int:
     """Count the cells; exit code 1 if any failed."""
     grid = load_grid(options.grid)
+    _check_runs(options.runs)
     planned = make_plan(grid, options.runs)
     print(f"{grid.name}: {summary(planned)}")
     for item in planned:
         if item.state is not CellState.FINISHED:
-            print(f"  {item.state.value}: {item.cell.label} ({options.runs / item.cell.spec.spec_id})")
+            told = item.problem or options.runs / item.cell.spec.spec_id
+            print(f"  {item.state.value}: {item.cell.label} ({told})")
     return 1 if any(item.state in FAILED_STATES for item in planned) else 0
 
 
 def synchronise(options: argparse.Namespace) -> int:
     """Rebuild the store's runs from the run directories."""
     grid = load_grid(options.grid)
+    _check_runs(options.runs)
+    if not options.runs.exists():
+        raise UserError(f"{options.runs}: no such folder; train something first, or name another --runs")
     uri = store_uri(options.runs)
     prepare_store(uri)
     folders = [options.runs / cell.spec.spec_id for cell in grid.cells]
@@ -90,7 +103,11 @@ def synchronise(options: argparse.Namespace) -> int:
 def _prepare(grid: Grid, settings: Settings) -> None:
     """What must exist once before cells start side by side: the data and the store's schema."""
     for dataset, vocab_size in sorted({(c.spec.dataset, c.spec.shape.vocab_size) for c in grid.cells}):
-        DATASETS.get(dataset).prepare(vocab_size, settings.data)
+        data = DATASETS.get(dataset).prepare(vocab_size, settings.data)
+        of_data = [
+            c.spec for c in grid.cells if (c.spec.dataset, c.spec.shape.vocab_size) == (dataset, vocab_size)
+        ]
+        data.check_windows(max(spec.shape.seq_len for spec in of_data))
     if settings.tracking:
         try:
             prepare_store(store_uri(settings.runs))
@@ -98,14 +115,34 @@ def _prepare(grid: Grid, settings: Settings) -> None:
             print(f"warning: {error}; cells train all the same, `sync` tells MLflow later", file=sys.stderr)
 
 
-def _write_plan(grid: Grid, options: argparse.Namespace) -> None:
-    study = options.results / grid.name
-    try:
-        write_plan(grid, study)
-    except OSError as error:
-        raise UserError(
-            f"{study}: cannot be written ({error.strerror}); make it writable or choose another --results"
-        ) from error
+def _tell_damaged(planned: Sequence[PlannedCell]) -> None:
+    for item in planned:
+        if item.state is CellState.DAMAGED:
+            print(f"  damaged: {item.cell.label} ({item.problem})", file=sys.stderr, flush=True)
+
+
+def _check_runs(runs: Path) -> None:
+    if runs.exists() and not runs.is_dir():
+        raise UserError(f"{runs}: is not a folder; choose another --runs")
+
+
+def _check_folders(grid: Grid, options: argparse.Namespace) -> None:
+    """Refuse folders that cannot be written before anything is written to any of them."""
+    _check_runs(options.runs)
+    _check_writable(options.results / grid.name, "--results")
+    if options.command == "run":
+        _check_writable(options.runs, "--runs")
+
+
+def _check_writable(folder: Path, option: str) -> None:
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        what = f"{existing} is not a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        what = f"{existing} is read-only"
+    else:
+        return
+    raise UserError(f"{folder}: cannot be written ({what}); make it writable or choose another {option}")
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

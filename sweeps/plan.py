@@ -7,14 +7,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from analysis.plan_file import PLAN_FILE, Throughput, read_plan
 from attnres.accounting import flops_per_token
 from attnres.errors import UserError
 from attnres.files import write_json
 from experiments.record import RunRecord, RunStatus, read_record
-from experiments.run import LOCK_FILE
+from experiments.run_folder import is_running
 from experiments.spec import NUMERICS
 from sweeps.grid import Cell, Grid
 
@@ -34,6 +32,8 @@ class CellState(StrEnum):
     STARTED = "started"
     """Has a folder but no record and no process: killed; the next sweep continues it."""
     MISSING = "missing"
+    DAMAGED = "damaged"
+    """A file of its folder cannot be read: not trained over and not counted, for a person to decide."""
 
 
 @dataclass(frozen=True)
@@ -45,43 +45,42 @@ class PlannedCell:
     record: RunRecord | None
     seconds: float
     """Expected or measured training time."""
+    problem: str = ""
+    """Of a damaged cell: which file, and what to do."""
 
     @property
     def done(self) -> bool:
         """Nothing is left to train: a diverged run would only diverge again."""
         return self.state in (CellState.FINISHED, CellState.DIVERGED)
 
+    @property
+    def to_train(self) -> bool:
+        """A sweep starts it."""
+        return not self.done and self.state is not CellState.DAMAGED
 
-def state_of(run_dir: Path) -> tuple[CellState, RunRecord | None]:
-    """State of the run in ``run_dir``: its lock decides whether it runs, its record whether it is done."""
+
+def state_of(run_dir: Path) -> tuple[CellState, RunRecord | None, str]:
+    """State of the run in ``run_dir``, its record, and what is wrong with it.
+
+    Its lock decides whether it runs, its record whether it is done.
+    """
     if not run_dir.exists():
-        return CellState.MISSING, None
-    if is_running(run_dir):
-        return CellState.RUNNING, None
-    record = read_record(run_dir)
-    if record is None:
-        return CellState.STARTED, None
-    return CellState(record.status.value), record
-
-
-def is_running(run_dir: Path) -> bool:
-    """Whether a process holds the run's lock (it is freed when that process dies, however it dies)."""
-    path = run_dir / LOCK_FILE
-    if not path.exists():
-        return False
-    lock = FileLock(path)
+        return CellState.MISSING, None, ""
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return True
-    lock.release()
-    return False
+        if is_running(run_dir):
+            return CellState.RUNNING, None, ""
+        record = read_record(run_dir)
+    except UserError as error:
+        return CellState.DAMAGED, None, str(error)
+    if record is None:
+        return CellState.STARTED, None, ""
+    return CellState(record.status.value), record, ""
 
 
 def make_plan(grid: Grid, runs: Path) -> list[PlannedCell]:
     """Every cell with its state; expected times from the runs that this machine has finished."""
     states = [(cell, *state_of(runs / cell.spec.spec_id)) for cell in grid.cells]
-    speeds = _speeds([record for _, _, record in states if record is not None])
+    speeds = _speeds([record for _, _, record, _ in states if record is not None])
     return [
         PlannedCell(
             cell,
@@ -90,8 +89,9 @@ def make_plan(grid: Grid, runs: Path) -> list[PlannedCell]:
             record.wall_seconds
             if record is not None and record.status is RunStatus.FINISHED
             else cell.compute / speeds.get(cell.size, speeds["any"]),
+            problem,
         )
-        for cell, state, record in states
+        for cell, state, record, problem in states
     ]
 
 

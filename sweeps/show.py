@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.launch.base import Ended, Progress
+from sweeps.launch.base import Ended, Event, Progress, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 
 LINE_SECONDS = 10.0
@@ -42,11 +42,16 @@ class ProgressLines:
         self.planned, self.done_before = planned, done_before
         self._last = time.monotonic()
 
-    def __call__(self, event: Progress | Ended) -> None:
+    def __call__(self, event: Event) -> None:
         """Print ``event``; progress at most every `LINE_SECONDS`."""
         if isinstance(event, Ended):
             stream = sys.stdout if event.status == "finished" else sys.stderr
             print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif isinstance(event, Warned):
+            print(f"  warning: {event.cell.label}: {event.message}", file=sys.stderr, flush=True)
+        elif isinstance(event, Stopping):
+            what = "cell to write its checkpoint" if event.cells == 1 else "cells to write their checkpoints"
+            print(f"  waiting for {event.cells} {what} (at most {event.seconds:.0f} s)", flush=True)
         elif time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
             print(self._line(event), flush=True)

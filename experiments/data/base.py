@@ -8,8 +8,16 @@ from filelock import FileLock
 
 from attnres.errors import UserError
 from attnres.registry import Registry
-from experiments.data.store import MANIFEST_FILE, TokenChunks, open_tokens, verify_tokens, write_tokens
+from experiments.data.store import (
+    MANIFEST_FILE,
+    TokenChunks,
+    damaged,
+    open_tokens,
+    verify_tokens,
+    write_tokens,
+)
 from experiments.data.tokens import TokenData, TokenStream
+from experiments.json_files import reason
 
 __all__ = ["DATASETS", "Dataset", "TokenData", "TokenStream"]
 
@@ -55,20 +63,29 @@ class Dataset(ABC):
         folder = self._folder(vocab_size, root)
         if not (folder / MANIFEST_FILE).exists():
             self._make(vocab_size, folder)
-        return open_tokens(folder)
+        data = open_tokens(folder)
+        if (data.name, data.vocab_size) != (self.name, vocab_size):
+            raise damaged(
+                folder / MANIFEST_FILE, f"it is that of {data.name} with vocab_size {data.vocab_size}"
+            )
+        return data
 
     def prepare(self, vocab_size: int, root: Path) -> TokenData:
-        """`load`, and compare every byte with the manifest: for the moment before a sweep."""
+        """`load`, and compare every byte with the manifest: before tokens are trained on."""
         data = self.load(vocab_size, root)
         verify_tokens(self._folder(vocab_size, root))
         return data
 
-    def _folder(self, vocab_size: int, root: Path) -> Path:
+    def check_size(self, vocab_size: int) -> None:
+        """Refuse (``UserError``) a vocabulary that tokens on disk or this data set cannot have."""
         if not 2 <= vocab_size <= LARGEST_VOCABULARY:
             raise UserError(
                 f"vocab_size {vocab_size}: data set {self.name} has tokens of 2 to {LARGEST_VOCABULARY} kinds"
             )
         self.check_vocabulary(vocab_size)
+
+    def _folder(self, vocab_size: int, root: Path) -> Path:
+        self.check_size(vocab_size)
         return root / f"{self.name}-v{self.version}" / str(vocab_size)
 
     def _make(self, vocab_size: int, folder: Path) -> None:
@@ -77,12 +94,14 @@ class Dataset(ABC):
             with FileLock(folder.parent / "lock"):
                 if (folder / MANIFEST_FILE).exists():
                     return
+                if folder.exists():
+                    raise damaged(folder / MANIFEST_FILE, "missing")
                 chunks, about = self.token_chunks(vocab_size, folder.parent / "source")
                 about = {"name": self.name, "version": self.version, **about}
                 write_tokens(folder, chunks, about=about, vocab_size=vocab_size)
         except OSError as error:
             raise UserError(
-                f"{folder}: data set {self.name} cannot be written there ({error.strerror or error}); "
+                f"{folder}: data set {self.name} cannot be written there ({reason(error)}); "
                 "make room or the folder writable, or choose another data folder"
             ) from error
 

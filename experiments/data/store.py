@@ -5,7 +5,6 @@ uint16) and ``manifest.json``, which is written last.
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -14,10 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from attnres.errors import UserError
 from attnres.files import sync_directory, write_json
 from experiments.data.tokens import TokenData, TokenStream
+from experiments.json_files import read_model
 
 MANIFEST_FILE = "manifest.json"
 SHARD_TOKENS = 2**26
@@ -25,6 +26,34 @@ SHARD_TOKENS = 2**26
 
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
+
+
+class _Shard(BaseModel):
+    file: str = Field(pattern=r"^[\w-]+\.bin$")
+    tokens: int = Field(ge=1)
+    sha256: str
+
+
+class _SplitEntry(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    tokens: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    shards: list[_Shard]
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.bytes / max(1, self.tokens)
+
+
+class _Manifest(BaseModel):
+    """manifest.json; data sets add what they like to it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    vocab_size: int
+    splits: dict[Split, _SplitEntry] = Field(min_length=2)
 
 
 class ShardWriter:
@@ -131,31 +160,25 @@ def open_tokens(folder: Path) -> TokenData:
     Raises:
         UserError: a shard is missing or has another size than the manifest says.
     """
-    manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+    manifest = _read_manifest(folder)
     streams = {}
-    for split in SPLITS:
+    for split, entry in manifest.splits.items():
         shards = []
-        for entry in manifest["splits"][split]["shards"]:
-            path = folder / entry["file"]
-            size = path.stat().st_size if path.exists() else None
-            if size != 2 * entry["tokens"]:
-                raise _damaged(
-                    path, "missing" if size is None else f"{size} bytes, not {2 * entry['tokens']}"
-                )
+        for shard in entry.shards:
+            path = folder / shard.file
+            size = path.stat().st_size if path.is_file() else None
+            if size != 2 * shard.tokens:
+                raise damaged(path, "missing" if size is None else f"{size} bytes, not {2 * shard.tokens}")
             shards.append(np.memmap(path, dtype="<u2", mode="r"))
         streams[split] = TokenStream(shards)
-    bytes_per_token = {
-        split: manifest["splits"][split]["bytes"] / max(1, manifest["splits"][split]["tokens"])
-        for split in SPLITS
-    }
     return TokenData(
-        name=manifest["name"],
-        vocab_size=manifest["vocab_size"],
+        name=manifest.name,
+        vocab_size=manifest.vocab_size,
         train=streams["train"],
         val=streams["val"],
-        train_bytes_per_token=bytes_per_token["train"],
-        val_bytes_per_token=bytes_per_token["val"],
-        manifest=manifest,
+        train_bytes_per_token=manifest.splits["train"].bytes_per_token,
+        val_bytes_per_token=manifest.splits["val"].bytes_per_token,
+        manifest=manifest.model_dump(),
     )
 
 
@@ -165,14 +188,19 @@ def verify_tokens(folder: Path) -> None:
     Raises:
         UserError: one differs; the message names it.
     """
-    manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-    for split in SPLITS:
-        for entry in manifest["splits"][split]["shards"]:
-            path = folder / entry["file"]
+    for entry in _read_manifest(folder).splits.values():
+        for shard in entry.shards:
+            path = folder / shard.file
             with open(path, "rb") as handle:
-                if hashlib.file_digest(handle, "sha256").hexdigest() != entry["sha256"]:
-                    raise _damaged(path, "its hash is not the manifest's")
+                if hashlib.file_digest(handle, "sha256").hexdigest() != shard.sha256:
+                    raise damaged(path, "its hash is not the manifest's")
 
 
-def _damaged(path: Path, what: str) -> UserError:
+def _read_manifest(folder: Path) -> _Manifest:
+    path = folder / MANIFEST_FILE
+    return read_model(path, _Manifest, f"delete the folder {folder} and it is made again")
+
+
+def damaged(path: Path, what: str) -> UserError:
+    """The refusal of a damaged file of a folder of tokens."""
     return UserError(f"{path}: damaged ({what}); delete the folder {path.parent} and it is made again")

@@ -74,6 +74,11 @@ class TokenData:
         """
         return self._count(self.train, "training", seq_len)
 
+    def check_windows(self, seq_len: int) -> None:
+        """Refuse (``UserError``) a ``seq_len`` for which a split is too short."""
+        self._count(self.train, "training", seq_len)
+        self._count(self.val, "validation", seq_len)
+
     def batch(
         self, step: int, *, batch_sequences: int, seq_len: int, data_seed: int, rank: int = 0, world: int = 1
     ) -> NDArray[np.int64]:

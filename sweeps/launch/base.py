@@ -39,7 +39,25 @@ class Ended:
     message: str
 
 
-Show = Callable[[Progress | Ended], None]
+@dataclass(frozen=True)
+class Warned:
+    """Something about a cell that people should know although it goes on."""
+
+    cell: Cell
+    message: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The sweep was asked to stop; the cells at work write their checkpoints first."""
+
+    cells: int
+    seconds: float
+    """At most."""
+
+
+Event = Progress | Ended | Warned | Stopping
+Show = Callable[[Event], None]
 
 
 class Launcher(ABC):

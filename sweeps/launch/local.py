@@ -2,24 +2,28 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from attnres.errors import UserError
 from attnres.files import write_json
-from experiments.cell import execute
+from experiments.cell import execute, said_in_log
 from experiments.history import last_row
+from experiments.json_files import reason
 from experiments.record import read_record
-from experiments.run import LOG_FILE, prepare_folder
+from experiments.run_folder import LOG_FILE, SETTINGS_FILE, prepare_folder
 from experiments.settings import Settings
 from sweeps.grid import Cell
-from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Progress, Running, Show
-from sweeps.plan import is_running
+from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Progress, Running, Show, Stopping, Warned
+from sweeps.plan import CellState, state_of
 
 POLL_SECONDS = 0.2
 SHOW_SECONDS = 2.0
@@ -42,12 +46,22 @@ class LocalPool(Launcher):
             return pool.execute(jobs, fail_fast)
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A cell at work."""
+
+    cell: Cell
+    process: BaseProcess
+    log_start: int
+    """Where this attempt's part of the log begins."""
+
+
 class _Pool:
     def __init__(self, cells: Sequence[Cell], settings: Settings, show: Show) -> None:
         self.waiting = sorted(cells, key=lambda cell: -cell.compute)
         self.settings, self.show = settings, show
         self.total = len(cells)
-        self.running: dict[str, tuple[Cell, BaseProcess, float]] = {}
+        self.running: dict[str, _Job] = {}
         self.failed = 0
         self.done_compute = 0.0
         self.stop_requested = False
@@ -58,10 +72,18 @@ class _Pool:
         self.resumed_compute = sum(self._progress(cell) * cell.compute for cell in cells)
 
     def execute(self, jobs: int, fail_fast: bool) -> bool:
+        try:
+            self._work(jobs, fail_fast)
+        finally:
+            if self.running:  # something was raised: nothing may outlive it
+                self._stop()
+        return not self.stopped or not self.waiting
+
+    def _work(self, jobs: int, fail_fast: bool) -> None:
         shown = 0.0
         while self.running or (self.waiting and not self.stopped):
             while not self.stopped and len(self.running) < jobs and (cell := self._next()) is not None:
-                self._start(cell)
+                self._try(cell, fail_fast)
             if self.stop_requested and not self.stopped:
                 self._stop()
             self._collect(fail_fast)
@@ -71,19 +93,18 @@ class _Pool:
             time.sleep(POLL_SECONDS)
             if self.waiting and not self.running and self._all_elsewhere():
                 self._give_up_waiting()
-        return not self.stopped or not self.waiting
 
     def _next(self) -> Cell | None:
         """The longest waiting cell that no other process works on."""
         for index, cell in enumerate(self.waiting):
-            if not is_running(self._run_dir(cell)):
+            if not self._elsewhere(cell):
                 return self.waiting.pop(index)
         return None
 
     def _all_elsewhere(self) -> bool:
         deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline and not self.stop_requested:
-            if any(not is_running(self._run_dir(cell)) for cell in self.waiting):
+            if not all(map(self._elsewhere, self.waiting)):
                 return False
             time.sleep(POLL_SECONDS)
         return not self.stop_requested
@@ -95,53 +116,87 @@ class _Pool:
             )
         self.waiting = []
 
+    def _elsewhere(self, cell: Cell) -> bool:
+        return state_of(self._run_dir(cell))[0] is CellState.RUNNING
+
+    def _try(self, cell: Cell, fail_fast: bool) -> None:
+        """Start ``cell``; what keeps its folder from being used is that cell's failure."""
+        try:
+            self._start(cell)
+        except UserError as error:
+            self._account(Ended(cell, "failed", str(error)), fail_fast)
+
     def _start(self, cell: Cell) -> None:
         run_dir = prepare_folder(cell.spec, self.settings)
-        settings_path = run_dir / "settings.json"
-        write_json(settings_path, self.settings.model_dump(mode="json"))
+        try:
+            write_json(run_dir / SETTINGS_FILE, self.settings.model_dump(mode="json"))
+            with open(run_dir / LOG_FILE, "ab") as log:
+                log_start = log.tell()
+        except OSError as error:
+            raise UserError(
+                f"{error.filename}: cannot be written ({reason(error)}); make room, or the folder writable"
+            ) from error
         process = self.context.Process(target=execute, args=(str(run_dir), os.getpid()), name=cell.label)
         process.start()
-        self.running[cell.spec.spec_id] = (cell, process, time.monotonic())
+        self.running[cell.spec.spec_id] = _Job(cell, process, log_start)
 
     def _collect(self, fail_fast: bool) -> None:
-        for spec_id, (cell, process, _) in list(self.running.items()):
-            if process.is_alive():
+        for spec_id, job in list(self.running.items()):
+            if job.process.is_alive():
                 continue
-            process.join()
+            job.process.join()
             del self.running[spec_id]
-            ended = self._ended(cell, process.exitcode)
-            if ended.status != "finished":
-                self.failed += not self.stopped
-                self.waiting = [] if fail_fast else self.waiting
-            self.done_compute += cell.compute
-            self.show(ended)
+            for warning in said_in_log(self._run_dir(job.cell), job.log_start, "warning"):
+                self.show(Warned(job.cell, warning))
+            self._account(self._ended(job), fail_fast)
 
-    def _ended(self, cell: Cell, exit_code: int | None) -> Ended:
-        run_dir = self._run_dir(cell)
-        record = read_record(run_dir)
+    def _account(self, ended: Ended, fail_fast: bool) -> None:
+        if ended.status != "finished":
+            self.failed += not self.stopped
+            self.waiting = [] if fail_fast else self.waiting
+        self.done_compute += ended.cell.compute
+        self.show(ended)
+
+    def _ended(self, job: _Job) -> Ended:
+        run_dir = self._run_dir(job.cell)
+        try:
+            record = read_record(run_dir)
+        except UserError as error:
+            return Ended(job.cell, "failed", str(error))
         if record is not None and record.val_loss is not None:
             return Ended(
-                cell, record.status.value, f"val_loss {record.val_loss:.4f}, {record.wall_seconds:.0f} s"
+                job.cell, record.status.value, f"val_loss {record.val_loss:.4f}, {record.wall_seconds:.0f} s"
             )
         status = record.status.value if record is not None else ("interrupted" if self.stopped else "failed")
-        reason = f"exit code {exit_code}" if record is None else f"at step {record.failed_at_step}"
-        return Ended(cell, status, f"{reason}; see {run_dir / LOG_FILE}")
+        told = f"exit code {job.process.exitcode}"
+        if record is not None and record.failed_at_step is not None:
+            told = f"at step {record.failed_at_step}"
+        errors = said_in_log(run_dir, job.log_start, "error")
+        if errors:
+            told += f": {errors[-1]}"
+        elif not shutil.disk_usage(run_dir).free:
+            told += ": the disk is full; make room and start the same command again"
+        return Ended(job.cell, status, f"{told}; see {run_dir / LOG_FILE}")
 
     def _stop(self) -> None:
         """Ask every cell to checkpoint and end; kill what does not within the grace time."""
         self.stopped = True
-        for _, process, _ in self.running.values():
-            process.terminate()
+        jobs = [job for job in self.running.values() if job.process.is_alive()]
+        for job in jobs:
+            job.process.terminate()
+        if jobs:
+            self.show(Stopping(len(jobs), GRACE_SECONDS))
         deadline = time.monotonic() + GRACE_SECONDS
-        for _, process, _ in self.running.values():
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
+        for job in jobs:
+            job.process.join(max(0.0, deadline - time.monotonic()))
+            if job.process.is_alive():
+                job.process.kill()
 
     def progress(self) -> Progress:
         """What is done, what runs, and the time left at the speed so far."""
         running, part = [], 0.0
-        for cell, _, _ in self.running.values():
+        for job in self.running.values():
+            cell = job.cell
             row = last_row(self._run_dir(cell))
             step = row["step"] if row else 0
             seconds = row["seconds"] if row else 0.0
@@ -150,7 +205,7 @@ class _Pool:
             part += cell.compute * step / cell.spec.steps
         elapsed = time.monotonic() - self.started
         trained = self.done_compute + part - self.resumed_compute
-        left = sum(cell.compute for cell, _, _ in self.running.values()) - part
+        left = sum(job.cell.compute for job in self.running.values()) - part
         left += sum(cell.compute for cell in self.waiting)
         done = self.total - len(self.running) - len(self.waiting)
         seconds_left = left * elapsed / trained if trained > 0 and elapsed > 5 else None

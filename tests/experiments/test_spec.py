@@ -5,6 +5,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
+from attnres.errors import one_line
 from attnres.stream_spec import StreamSpec
 from experiments.spec import RunSpec
 
@@ -68,9 +69,46 @@ def test_unknown_stream_lists_the_known_ones():
         StreamSpec(name="atnres")
 
 
-def test_unknown_stream_option_is_named():
-    with pytest.raises(ValidationError, match="num_block\n"):
-        StreamSpec(name="block_attnres", options={"num_block": 4})
+@pytest.mark.parametrize(
+    ("stream", "told"),
+    [({"name": "block_attnres", "options": {"num_block": 4}},
+      "stream block_attnres: unknown option num_block; it knows num_blocks, block_size, boundaries"),
+     ({"name": "additive", "options": {"blocks": 4}}, "stream additive: unknown option blocks; it knows none"),
+     ({"name": "block_attnres", "options": {"num_blocks": 0}},
+      "stream block_attnres: num_blocks: Input should be greater than or equal to 1 (got 0)"),
+     ({"name": "additive", "options": ["a"]}, "stream additive: options ['a'] are not an object of names and values"),
+     ({"name": "additive", "options": ""}, "stream additive: options '' are not an object of names and values"),
+     ({"name": ["x"]}, "stream ['x']: not a name; known are "),
+     ({"nam": "additive"}, "stream: unknown nam; StreamSpec knows name, options")],
+)  # fmt: skip
+def test_wrong_streams_are_one_line_that_names_stream_and_option(spec_of, stream, told):
+    fields = {**json.loads(spec_of().canonical_json()), "stream": stream}
+    with pytest.raises(ValidationError) as caught:
+        RunSpec.model_validate_json(json.dumps(fields))
+    assert one_line(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "told"),
+    [("shape", "widht", 8, "shape: unknown widht; ModelShape knows depth, width, "),
+     ("train", "rate", 1, "train: unknown rate; TrainSpec knows recipe, batch_tokens, lr, "),
+     ("shape", "depth", 0, "shape.depth: Input should be greater than or equal to 1 (got 0)"),
+     ("train", "schedule", "cos", "train.schedule: Input should be 'cosine', 'linear' or 'constant' (got 'cos')")],
+)  # fmt: skip
+def test_misspelt_fields_and_values_are_named_with_what_is_known(spec_of, part, name, value, told):
+    fields = json.loads(spec_of().canonical_json())
+    fields[part][name] = value
+    with pytest.raises(ValidationError) as caught:
+        RunSpec.model_validate(fields)
+    assert one_line(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("name", ["seed", "data_seed"])
+def test_seeds_that_would_repeat_smaller_ones_are_refused(spec_of, name):
+    """Orders are drawn from 64 bits: 2**70 would give the order of 0."""
+    spec_of(**{name: 2**63 - 1})
+    with pytest.raises(ValidationError, match=f"{name}\n.*9223372036854775807"):
+        spec_of(**{name: 2**70})
 
 
 def test_operational_settings_are_not_part_of_a_spec(spec_of):

@@ -1,0 +1,29 @@
+"""What a spec cannot tell by itself: whether this code, its streams and its data sets can carry it out."""
+
+import torch
+
+from attnres.errors import UserError, one_line
+from experiments.data.base import DATASETS
+from experiments.spec import NUMERICS, RunSpec
+
+
+def check_feasible(spec: RunSpec) -> None:
+    """Refuse a spec that could only fail once it runs; nothing is written or fetched.
+
+    Raises:
+        UserError: another version's numerics, an unknown data set, a vocabulary it cannot have, or stream
+            options that do not fit the shape.
+    """
+    if spec.numerics != NUMERICS:
+        raise UserError(
+            f"numerics {spec.numerics}: this code computes numerics {NUMERICS}; make the spec anew, or check "
+            "out the code it was made with"
+        )
+    DATASETS.get(spec.dataset).check_size(spec.shape.vocab_size)
+    try:
+        with torch.device("meta"):
+            spec.stream.build(spec.shape)
+    except ValueError as error:
+        raise UserError(
+            f"stream {spec.stream.variant} at depth {spec.shape.depth}: {one_line(error)}"
+        ) from error
