@@ -122,7 +122,8 @@ class Probe:
         found = []
         for site, kind, source, quantity in self._expected():
             row = values.get((quantity, site), [])
-            value = row[max(source, 0)] if source < len(row) else None
+            place = max(source, 0)
+            value = row[place] if place < len(row) else None
             if value is None or not -float("inf") < value < float("inf"):
                 problem = "was not measured" if value is None else f"is {value}"
                 of_source = "" if source == NO_SOURCE else f" of source {source}"
