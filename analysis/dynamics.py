@@ -11,22 +11,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.plan_file import LADDER_ROLES
-from analysis.schema import Column
+from analysis.schema import DYNAMICS_COLUMNS
 from analysis.study import Study
 from attnres.errors import UserError
 
 DYNAMICS_FOLDER = "dynamics"
-
-DYNAMICS_COLUMNS: tuple[Column, ...] = (
-    Column("step", "int", "", "optimiser step after which it was measured"),
-    Column("site", "int", "", "sublayer, 0 to 2 depth - 1; 2 depth: the read of the output"),
-    Column("kind", "str", "", "attention, mlp or output"),
-    Column("source", "int", "", "source of a read, 0 is the embedding; -1 where there is none"),
-    Column(
-        "quantity", "str", "", "hidden, output, contribution, gradient, parameter_gradient, weight, entropy"
-    ),
-    Column("value", "float", "", "root mean square; weight and entropy: mean over tokens; entropy in nats"),
-)
 
 SPIKE = 10.0
 """A sublayer whose output is this many times each neighbour's is reported."""

@@ -140,6 +140,27 @@ MULTIPLIER_COLUMNS: tuple[Column, ...] = (
 )
 
 
+DYNAMICS_COLUMNS: tuple[Column, ...] = (
+    Column("step", "int", "", "optimiser step whose passes were watched, before its update"),
+    Column("site", "int", "", "sublayer, 0 to 2 depth - 1; 2 depth: the read of the output"),
+    Column("kind", "str", "", "attention, mlp or output; block: a whole Transformer block"),
+    Column("source", "int", "", "source of a read, 0 is the embedding; -1 where there is none"),
+    Column(
+        "quantity",
+        "str",
+        "",
+        "hidden, output, contribution, gradient, parameter_gradient, weight, entropy, largest_weight: "
+        "definitions in docs/method.md",
+    ),
+    Column(
+        "value",
+        "float",
+        "",
+        "root mean square over tokens and channels; weights and entropy (nats): mean over tokens",
+    ),
+)
+
+
 def column_names(columns: tuple[Column, ...]) -> list[str]:
     """Names of ``columns`` in order."""
     return [column.name for column in columns]
