@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.compute_axes import EXACT, compute_on
 from analysis.multipliers.base import Floats
+from analysis.plan_file import LADDER_ROLES
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ class ArmPoints:
 def points_of(cells: pd.DataFrame, variant: str, axis: str = EXACT) -> ArmPoints:
     """The points of ``variant``: finished runs of the ladder that no rule leaves out."""
     used = cells[
-        (cells["variant"] == variant)
-        & cells["role"].isin(["ladder", "overhead_only"])
-        & ~cells["excluded"].astype(bool)
+        (cells["variant"] == variant) & cells["role"].isin(LADDER_ROLES) & ~cells["excluded"].astype(bool)
     ]
     used = used.assign(
         axis_compute=compute_on(used, axis),

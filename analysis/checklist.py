@@ -35,6 +35,7 @@ def checklist(
         ("points", {arm: len(p) for arm, p in points.items()}),
         ("points used", {arm: p.all_spec_ids for arm, p in points.items()}),
         ("seeds averaged at each point", {arm: [int(n) for n in p.num_seeds] for arm, p in points.items()}),
+        ("runs left out by hand", study.outliers or "none"),
         ("compute range", {arm: _range(p) for arm, p in points.items()}),
         ("distinct sizes needed", MIN_SIZES),
         ("objective", "least squares on ln loss, points weighted by their seeds"),

@@ -20,6 +20,7 @@ from analysis.multipliers.base import (
     RefusalReason,
 )
 from analysis.pairing import MUST_AGREE, Pairs, match_pairs
+from analysis.plan_file import LADDER_ROLES
 from analysis.rates import tuned_pairs
 from analysis.schema import MULTIPLIER_COLUMNS
 from analysis.study import MULTIPLIERS_FILE, Study
@@ -182,9 +183,7 @@ class Comparison:
             return null_pairs(cells, baseline, question.variant, self.allow)
         if question.rate == TUNED:
             return tuned_pairs(cells, baseline, question.variant, self.allow)
-        return match_pairs(
-            cells, baseline, question.variant, role=("ladder", "overhead_only"), allow=self.allow
-        )
+        return match_pairs(cells, baseline, question.variant, role=LADDER_ROLES, allow=self.allow)
 
 
 def _on_wall_clock(estimate: Estimate, arms: PairedArms, throughput: pd.DataFrame) -> Estimate:

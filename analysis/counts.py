@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from analysis.schema import Status
+from analysis.exclusions import EXCLUSIONS_FILE
+from analysis.schema import Exclusion, Status
 from analysis.study import Study
 
 
@@ -36,6 +37,7 @@ def count_runs(study: Study) -> dict[str, Any]:
                 "seed": None if row["spec_id"] not in known else plan.by_spec[row["spec_id"]].seed,
                 "status": row["status"],
                 "reason": row["exclusion_reason"],
+                "why": study.outliers.get(row["spec_id"], ""),
                 "at_step": None if row["failed_at_step"] is None else row["failed_at_step"],
             }
             for row in excluded.astype(object).where(excluded.notna(), None).to_dict("records")
@@ -54,6 +56,15 @@ def _notes(study: Study) -> list[str]:
         if len(lost):
             sizes = ", ".join(dict.fromkeys(lost["size"]))
             notes.append(f"{arm}: {len(lost)} of {len(own)} planned runs are left out (at {sizes})")
+    by_hand = cells[cells["exclusion_reason"] == Exclusion.OUTLIER]
+    if len(by_hand):
+        which = "; ".join(
+            f"{arm} {size} seed {seed}: {study.outliers[spec_id]}"
+            for spec_id, arm, size, seed in zip(
+                by_hand["spec_id"], by_hand["variant"], by_hand["size"], by_hand["seed"], strict=True
+            )
+        )
+        notes.append(f"{len(by_hand)} runs are left out by hand ({EXCLUSIONS_FILE}): {which}")
     repeated = used[used["data_passes"] > 1]
     if len(repeated):
         worst = repeated.sort_values("data_passes").iloc[-1]

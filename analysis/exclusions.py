@@ -1,9 +1,22 @@
-"""Why a run is left out of the fits. Rows stay in the table; they are marked, counted and listed."""
+"""Why a run is left out of the fits. Rows stay in the table; they are marked, counted and listed.
+
+A rule leaves out what diverged, is incomplete, stands twice or is not planned. Nothing is ever called an
+outlier by itself: a person does, run by run and with a reason, in exclusions.csv beside plan.json. The
+report counts those runs, quotes the reasons and gives the headline with them put back.
+"""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from analysis.schema import Exclusion, Status
+import pandas as pd
+
+from analysis.plan_file import Plan
+from analysis.schema import OUTLIER_COLUMNS, Exclusion, Status
+from analysis.tabular import read_table
+from attnres.errors import UserError
+
+EXCLUSIONS_FILE = "exclusions.csv"
 
 UNFINISHED = (Status.FAILED, Status.INTERRUPTED, Status.MISSING)
 
@@ -44,3 +57,53 @@ def mark_duplicates(rows: list[dict[str, Any]], keys: Mapping[str, tuple[Any, ..
         if key in seen:
             row["excluded"], row["exclusion_reason"] = True, Exclusion.DUPLICATE.value
         seen.add(key)
+
+
+def read_outliers(folder: Path, plan: Plan) -> dict[str, str]:
+    """spec_id -> reason, from exclusions.csv; empty where the study has none.
+
+    Raises:
+        UserError: a run that is not planned or stands twice, or no reason; file and run are named.
+    """
+    path = folder / EXCLUSIONS_FILE
+    if not path.exists():
+        return {}
+    table = read_table(path, OUTLIER_COLUMNS)
+    reasons: dict[str, str] = {}
+    for spec_id, reason in zip(table["spec_id"], table["reason"], strict=True):
+        if spec_id not in plan.by_spec:
+            raise UserError(f"{path}: run '{spec_id}' is not in the plan; take its spec_id from runs.csv")
+        if spec_id in reasons:
+            raise UserError(f"{path}: run {spec_id} stands twice; keep one line")
+        if not reason.strip():
+            raise UserError(f"{path}: run {spec_id} has no reason; say why it is to be left out")
+        reasons[spec_id] = reason.strip()
+    return reasons
+
+
+def mark_outliers(path: Path, runs: pd.DataFrame, reasons: Mapping[str, str]) -> pd.DataFrame:
+    """``runs`` (the file ``path``) with the runs in ``reasons`` left out, but for those that a rule left out.
+
+    Raises:
+        UserError: a run that the file calls an outlier and ``reasons`` does not.
+    """
+    called = runs.loc[runs["exclusion_reason"] == Exclusion.OUTLIER, "spec_id"]
+    silent = [spec_id for spec_id in called if spec_id not in reasons]
+    if silent:
+        raise UserError(
+            f"{path}: run {silent[0]} is called an outlier and {EXCLUSIONS_FILE} does not say why"
+        )
+    chosen = runs["spec_id"].isin(list(reasons)) & ~runs["excluded"].astype(bool)
+    marked = runs.copy()
+    marked.loc[chosen, "excluded"] = True
+    marked.loc[chosen, "exclusion_reason"] = Exclusion.OUTLIER.value
+    return marked
+
+
+def put_back(cells: pd.DataFrame) -> pd.DataFrame:
+    """``cells`` as they would be had nobody left a run out by hand."""
+    outliers = cells["exclusion_reason"] == Exclusion.OUTLIER
+    restored = cells.copy()
+    restored.loc[outliers, "excluded"] = False
+    restored.loc[outliers, "exclusion_reason"] = Exclusion.NONE.value
+    return restored

@@ -105,7 +105,17 @@ RUN_COLUMNS: tuple[Column, ...] = (
 
 EXCLUSION_COLUMNS: tuple[Column, ...] = (
     Column("excluded", "bool", "", "left out of the fits"),
-    Column("exclusion_reason", "str", "", "none, diverged, incomplete, duplicate, off_grid or outlier"),
+    Column(
+        "exclusion_reason",
+        "str",
+        "",
+        "none, diverged, incomplete, duplicate, off_grid or outlier (exclusions.csv)",
+    ),
+)
+
+OUTLIER_COLUMNS: tuple[Column, ...] = (
+    Column("spec_id", "str", "", "run of the plan that is to be left out of the fits"),
+    Column("reason", "str", "", "why, in words: it stands in the report"),
 )
 
 CURVE_COLUMNS: tuple[Column, ...] = (

@@ -11,12 +11,15 @@ from analysis.arm_points import points_of
 from analysis.comparison import HEADLINE, MATCHED, Comparison, Question
 from analysis.compute_axes import COMPUTE_AXES, EXACT, WALL
 from analysis.error_budget import error_budget
+from analysis.exclusions import EXCLUSIONS_FILE, put_back
 from analysis.fits import fit_arm
 from analysis.forms.base import form_named
 from analysis.model_comparison import compare_models
 from analysis.multipliers.base import LEVEL, MAX_LN, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope, pair_slope_at
+from analysis.pairing import match_pairs
+from analysis.plan_file import LADDER_ROLES
 from analysis.rates import best_rates
 from analysis.study import Study
 from analysis.variations import refused, row_of, variations
@@ -43,7 +46,7 @@ def write_sensitivity(comparison: Comparison) -> None:
             models.append({"variant": variant, "model": None, "status": f"refused: {refusal}"})
             continue
         pairs += _pairs(arms)
-        found = [*_irreducible(study, arms), *variations(arms)]
+        found = [*_irreducible(study, arms), *variations(arms), *_put_back(comparison, variant)]
         rows += found
         models += compare_models(arms)
         budget += error_budget(arms, found, _by_axis(comparison, variant), rates)
@@ -135,6 +138,22 @@ def _free(study: Study, arms: PairedArms) -> dict[str, Any]:
     if not abs(ln_m) < MAX_LN:
         return row | {"status": f"refused: ln m = {ln_m:.4g} is beyond a factor of a million"}
     return row | {"compute_multiplier": math.exp(ln_m), "status": "converged"}
+
+
+def _put_back(comparison: Comparison, variant: str) -> Iterator[dict[str, Any]]:
+    """The headline with the runs of exclusions.csv counted after all."""
+    study = comparison.study
+    if not study.outliers:
+        return
+    value = f"{len(study.outliers)} runs of {EXCLUSIONS_FILE}"
+    cells, baseline = put_back(study.cells), study.plan.baseline
+    try:
+        pairs = match_pairs(cells, baseline, variant, role=LADDER_ROLES, allow=comparison.allow)
+    except RefusalError as refusal:
+        yield refused(variant, "put_back", value, refusal)
+        return
+    arms = pairs.on(EXACT)
+    yield row_of(arms, "put_back", value, partial(pair_slope, arms, LEVEL))
 
 
 def _by_axis(comparison: Comparison, variant: str) -> dict[str, float]:

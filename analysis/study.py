@@ -3,6 +3,8 @@
 Written by sweeps
     plan.json         which runs there should be, and how fast the arms train side by side
                       (`analysis.plan_file`)
+Written by a person, if at all
+    exclusions.csv    runs to be left out of the fits, each with its reason (`OUTLIER_COLUMNS`)
 Written by ``analysis table``
     runs.csv          one row a planned run, `RUN_COLUMNS` + `EXCLUSION_COLUMNS`; stray runs are rows too
     curves.parquet    `CURVE_COLUMNS`
@@ -22,15 +24,16 @@ Written by ``analysis multipliers``
                               loss_variant, difference, compute_multiplier, spec_ids}]: the headline's rungs
     fits/sensitivity.json     [{variant, kind, value, compute_multiplier, lo, hi, status}]; kind: irreducible
                               (free in each arm, shared, fixed: E, disagreement), leave_one_size_out,
-                              leave_largest_budget_out, corrupted_cell, bootstrap, rounding
+                              leave_largest_budget_out, corrupted_cell, bootstrap, rounding, put_back
+                              (the runs of exclusions.csv counted after all)
     fits/comparison.json      [{variant, model, meaning, parameters, rss, aicc, test, p, preferred, status}]
     fits/error_budget.json    [{variant, source, sd_ln_m, in_interval, how}]
     fits/notes.json           [{variant, note}]: what a reader must know beside the numbers
 Written by ``analysis figures`` and ``analysis report``
     figures/*.{svg,pdf,png}   report.html, report.md
 
-Deleting all but plan.json, runs.csv and curves.parquet loses no number: ``analysis report`` rebuilds
-the rest.
+Deleting all but plan.json, runs.csv, curves.parquet (and exclusions.csv) loses no number: ``analysis
+report`` rebuilds the rest.
 """
 
 import json
@@ -41,6 +44,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.exclusions import mark_outliers, read_outliers
 from analysis.plan_file import Plan, Throughput, read_plan
 from analysis.run_rows import check_rows
 from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS
@@ -84,7 +88,12 @@ class Study:
             )
         table = read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
         check_rows(path, table, self.plan)
-        return table
+        return mark_outliers(path, table, self.outliers)
+
+    @cached_property
+    def outliers(self) -> dict[str, str]:
+        """exclusions.csv: spec_id -> why a person leaves the run out; empty without the file."""
+        return read_outliers(self.folder, self.plan)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -36,6 +36,7 @@ KIND_WORDS = {
     "leave_largest_budget_out": "largest budget left out",
     "corrupted_cell": "one loss wrong (worst case)",
     "rounding": "losses rounded",
+    "put_back": "runs left out by hand put back",
     "headline": "headline",
 }
 

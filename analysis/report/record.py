@@ -48,7 +48,7 @@ def counts_section(facts: Facts) -> Section:
             r["seed"],
             r["status"],
             r["at_step"],
-            r["reason"],
+            r["reason"] + (f": {r['why']}" if r["why"] else ""),
         )
         for r in counts["excluded"]
     ]
