@@ -9,6 +9,7 @@ from analysis import study
 from analysis.plan_file import PlanCell, Throughput
 from analysis.schema import (
     CURVE_COLUMNS,
+    DYNAMICS_COLUMNS,
     EXCLUSION_COLUMNS,
     MULTIPLIER_COLUMNS,
     OUTLIER_COLUMNS,
@@ -32,6 +33,7 @@ def dictionary() -> str:
         f"```\n{layout}\n```",
         _table("runs.csv", (*RUN_COLUMNS, *EXCLUSION_COLUMNS)),
         _table("curves.parquet", CURVE_COLUMNS),
+        _table("dynamics/<spec_id>.parquet", DYNAMICS_COLUMNS),
         _table("exclusions.csv", OUTLIER_COLUMNS),
         _table("multipliers.csv", MULTIPLIER_COLUMNS),
         _fields("plan.json: cells", PlanCell),

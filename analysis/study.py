@@ -8,6 +8,7 @@ Written by a person, if at all
 Written by ``analysis table``
     runs.csv          one row a planned run, `RUN_COLUMNS` + `EXCLUSION_COLUMNS`; stray runs are rows too
     curves.parquet    `CURVE_COLUMNS`
+    dynamics/<spec_id>.parquet   `DYNAMICS_COLUMNS`: over depth, at planned steps; runs that recorded them
 Written by ``analysis fits``
     fits/<form>--<arm>.json   one `FitResult` for each arm and form
     fits/counts.json          planned, finished, failed, ... by arm; excluded runs and their reasons; notes

@@ -1,4 +1,4 @@
-"""runs/<spec_id>/ and plan.json -> runs.csv and curves.parquet: the same bytes from the same runs.
+"""runs/<spec_id>/ and plan.json -> runs.csv, curves.parquet and dynamics/: the same bytes from the same runs.
 
 Every planned run is a row, whatever became of it; a run directory that no plan names is a row too
 (off_grid). Numbers that are not finite become empty cells: a diverged loss is a status, not a value.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.curves import write_curves
+from analysis.dynamics import copy_dynamics
 from analysis.exclusions import exclusion_of, mark_duplicates
 from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import PLAN_FILE, Plan, PlanCell, read_plan
@@ -54,7 +55,7 @@ class TableSummary:
 
 
 def build_table(study_folder: Path, runs_root: Path) -> TableSummary:
-    """Write runs.csv and curves.parquet of the study.
+    """Write runs.csv, curves.parquet and dynamics/ of the study.
 
     Args:
         study_folder: results/<study>, with its plan.json.
@@ -78,6 +79,7 @@ def build_table(study_folder: Path, runs_root: Path) -> TableSummary:
     mark_duplicates(rows, {cell.spec_id: _cell_key(cell) for cell in plan.cells})
     write_table(study_folder / RUNS_FILE, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), rows)
     write_curves(study_folder / CURVES_FILE, runs_root, [row["spec_id"] for row in rows])
+    copy_dynamics(study_folder, runs_root, [row["spec_id"] for row in rows])
     counts: dict[str, int] = {}
     excluded: dict[str, int] = {}
     for row in rows:

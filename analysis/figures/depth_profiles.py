@@ -34,7 +34,8 @@ class DepthProfile(Figure[Study]):
         """Rows: profile (site, value at the last step) and course (step, largest value over depth)."""
         rows: list[dict[str, Any]] = []
         for run in depth_runs(source):
-            own = run.table[(run.table["quantity"] == self.quantity) & (run.table["value"] > 0)]
+            own = run.of(self.quantity)
+            own = own[own["value"] > 0]
             common = {"variant": run.variant, "spec_id": run.spec_id, "size": run.size}
             last = own[own["step"] == own["step"].max()].groupby("site")["value"].mean()
             rows += [{"item": "profile", **common, "x": site, "value": value} for site, value in last.items()]

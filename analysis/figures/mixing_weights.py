@@ -26,23 +26,17 @@ class MixingWeights(Figure[Study]):
 
     def table(self, source: Study) -> pd.DataFrame:
         """Rows: arm, kind of the read, Transformer block from 1, source, weight."""
+        runs = [run for run in depth_runs(source) if run.mixes]
+        if not runs:
+            raise NotDrawn("no run has mixing weights in " + DYNAMICS_FOLDER + "/")
         rows: list[dict[str, Any]] = []
-        for run in depth_runs(source):
+        for run in runs:
             for row in run.at_end("weight").to_dict("records"):
                 rows.append(
                     {"variant": run.variant, "spec_id": run.spec_id, "size": run.size, "kind": row["kind"]}
                     | {"block": row["site"] // 2 + 1, "source": row["source"], "weight": row["value"]}
                 )
-        table = pd.DataFrame(rows)
-        # The baseline's weights are 1 by definition: an arm whose weights are all alike has nothing to show.
-        mixing = (
-            [arm for arm, own in table.groupby("variant", sort=False) if own["weight"].nunique() > 1]
-            if rows
-            else []
-        )
-        if not mixing:
-            raise NotDrawn("no run has mixing weights in " + DYNAMICS_FOLDER + "/")
-        return table[table["variant"].isin(mixing)]
+        return pd.DataFrame(rows)
 
     def draw(self, table: pd.DataFrame, palette: Palette) -> Canvas:
         """One row of panels an arm, one colour range for all."""

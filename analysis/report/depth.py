@@ -1,6 +1,14 @@
 """The section on dynamics: magnitudes over depth in numbers, and alarms."""
 
-from analysis.dynamics import DYNAMICS_FOLDER, DepthRun, alarms, depth_runs, entropy_shares
+from analysis.dynamics import (
+    DYNAMICS_FOLDER,
+    SPIKE,
+    DepthRun,
+    alarms,
+    depth_runs,
+    entropy_shares,
+    every_depth_run,
+)
 from analysis.report.document import Block, Bullets, Code, Paragraph, Row, Section, line, row, run_link, table
 from analysis.report.facts import Facts
 from analysis.wording import digits
@@ -18,12 +26,18 @@ def depth_section(facts: Facts) -> Section:
         blocks: list[Block] = [Paragraph(line(f"No run of this study has a file in {DYNAMICS_FOLDER}/."))]
         return Section("Dynamics", "dynamics", tuple(blocks))
     blocks = [table("Over depth at the last step; one run an arm", COLUMNS, map(_row, runs))]
-    found = [alarm for run in runs for alarm in alarms(run)]
+    every = every_depth_run(facts.study)
+    found = list(alarms(every))
     if found:
         blocks.append(Bullets(tuple(line(alarm, ".") for alarm in found)))
     else:
         blocks.append(
-            Paragraph(line("No sublayer stands out from its neighbours, and no read has collapsed."))
+            Paragraph(
+                line(
+                    f"In {len(every)} runs no sublayer is beyond {SPIKE:g} times the median of its "
+                    "neighbours at a recorded step, and no read has collapsed."
+                )
+            )
         )
     return Section("Dynamics", "dynamics", tuple(blocks))
 
@@ -41,5 +55,5 @@ def _row(run: DepthRun) -> Row:
         digits(output.max() / output.min(), 3) if len(output) and output.min() > 0 else None,
         digits(gradient.max() / gradient.min(), 3) if len(gradient) and gradient.min() > 0 else None,
         digits(shares.mean(), 2) if len(shares) else None,
-        digits(embedding.mean(), 2) if len(shares) else None,
+        digits(embedding.mean(), 2) if run.mixes else None,
     )

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis.commands import main
-from analysis.dynamics import alarms, depth_runs
+from analysis.dynamics import DepthRun, alarms, depth_runs, every_depth_run, spikes
 from analysis.figures import FIGURES, draw
 from analysis.figures.base import read_data
 from analysis.figures.style import palette_of, settle, styled
@@ -139,12 +139,34 @@ def test_mixing_weights_are_shown_for_the_arms_that_mix(study: Study) -> None:
 
 
 def test_a_spike_is_an_alarm_and_a_steady_growth_is_not(study: Study) -> None:
-    found = {run.variant: list(alarms(run)) for run in depth_runs(study)}
-    assert found[ARMS[0]] == []
-    assert found[ARMS[1]] == []
-    assert found[ARMS[2]] == [f"{ARMS[2]}: sublayer 3 puts out 38 times its neighbours' magnitude"]
-    page = (study.folder / "report.md").read_text()
-    assert "sublayer 3 puts out 38 times" in page
+    """Every run is looked at; the shallowest has the fewest neighbours, sublayers 1 and 2."""
+    runs = every_depth_run(study)
+    assert [len([run for run in runs if run.variant == arm]) for arm in ARMS] == [5, 5, 5]
+    found = list(alarms(runs))
+    beside = np.median(np.exp(0.05 * np.array([1, 2])))
+    times = f"{40 * math.exp(0.15) / beside:.3g}"
+    assert len(found) == 1
+    assert found[0].startswith(
+        f"{ARMS[2]}: 5 of 5 runs have a spike over depth; the largest: output of sublayer 3, {times} times "
+    )
+    assert f"output of sublayer 3, {times} times" in (study.folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize("quantity", ["output", "hidden", "gradient"])
+@pytest.mark.parametrize("site", [0, 5, 11])
+def test_a_spike_at_any_step_and_either_end_is_found(quantity: str, site: int) -> None:
+    rows = [
+        {"step": step, "site": k, "kind": ("attention", "mlp")[k % 2], "source": -1, "quantity": quantity}
+        | {"value": math.exp(0.4 * k) * (30.0 if (step, k) == (7, site) else 1.0)}
+        for step in (1, 7, 20)
+        for k in range(12)
+    ]
+    run = DepthRun("arm", "id", "d6w8", 0, pd.DataFrame(rows))
+    (spike,) = spikes(run)
+    assert (spike.quantity, spike.site, spike.step) == (quantity, site, 7)
+    assert spike.times > 10
+    steady = run.table[run.table["step"] != 7]
+    assert spikes(replace(run, table=steady)) == []
 
 
 def test_collapsed_reads_are_an_alarm(tmp_path: Path) -> None:
@@ -153,10 +175,10 @@ def test_collapsed_reads_are_an_alarm(tmp_path: Path) -> None:
     for cell in made.plan.cells:
         if cell.size == "d2w64" and cell.seed == 0:
             write_dynamics(tmp_path, cell, collapsed=cell.stream == "block_attnres")
-    found = {run.variant: list(alarms(run)) for run in depth_runs(Study(tmp_path))}
-    assert found[ARMS[0]] == []
-    assert found[ARMS[1]] == [f"{ARMS[1]}: 4 of 4 reads attend to one source alone (sites 1, 2, 3, 4)"]
-    assert found[ARMS[2]] == []
+    assert list(alarms(every_depth_run(Study(tmp_path)))) == [
+        f"{ARMS[1]}: 1 of 1 runs has reads that attend to one source alone at the end; the most: 4 of 4 "
+        "(sites 1, 2, 3, 4; d2w64, seed 0)"
+    ]
 
 
 def test_a_study_without_dynamics_says_so(tmp_path: Path) -> None:
