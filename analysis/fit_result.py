@@ -1,8 +1,9 @@
 """What a fit returns: a typed, frozen, JSON-serialisable result with a status."""
 
 from enum import StrEnum
+from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from attnres.errors import UserError
 
@@ -56,9 +57,10 @@ class FitResult(BaseModel):
 
     Fields:
         form: registered name of the form; group: what was fitted (an arm), for people.
+        parameter_names: the form's parameters in its order, which files keep (a JSON object has none).
         parameters: in the units of the input (loss in nats, x as given); empty when there is no answer.
         standard_errors: per parameter; None for fixed parameters and for those on a bound.
-        covariance: rows and columns in the order of ``parameters``; zero where a parameter did not vary.
+        covariance: rows and columns in the order of ``parameter_names``; zero where one did not vary.
         objective: sum over points of weight x rho(residual), rho = r^2/2 (Huber: linear beyond delta),
             over sigma where one was given; residual: "log" (ln loss - ln predicted) or "linear".
         range: lowest and highest value per input variable, and "loss".
@@ -71,6 +73,7 @@ class FitResult(BaseModel):
 
     form: str
     group: str = ""
+    parameter_names: tuple[str, ...]
     parameters: dict[str, float]
     standard_errors: dict[str, float | None]
     covariance: list[list[float]] | None
@@ -87,6 +90,23 @@ class FitResult(BaseModel):
     diagnostics: dict[str, float]
 
     @model_validator(mode="after")
+    def _named(self) -> "FitResult":
+        """Parameters and errors stand in the form's order, whatever order a file gave them."""
+        for values in (self.parameters, self.standard_errors):
+            if values and set(values) != set(self.parameter_names):
+                raise ValueError(
+                    f"names are {', '.join(self.parameter_names)}, values are of {', '.join(values)}"
+                )
+        size = len(self.parameter_names)
+        rows = self.covariance if self.covariance is not None else [[0.0] * size] * size
+        if len(rows) != size or any(len(row) != size for row in rows):
+            raise ValueError(f"covariance is not {size} x {size}, one row and column a parameter")
+        for name in ("parameters", "standard_errors"):
+            values = getattr(self, name)
+            self.__dict__[name] = {key: values[key] for key in self.parameter_names if key in values}
+        return self
+
+    @model_validator(mode="after")
     def _no_errors_without_answer(self) -> "FitResult":
         if self.status in WITHOUT_ERRORS:
             shown = [value for value in self.standard_errors.values() if value is not None]
@@ -98,3 +118,19 @@ class FitResult(BaseModel):
     def usable(self) -> bool:
         """Whether the parameters are a minimum that the data determine."""
         return self.status not in WITHOUT_ERRORS
+
+
+def read_fit_result(path: Path) -> FitResult:
+    """The fit in the file ``path``.
+
+    Raises:
+        UserError: the file is no fit, or one of another version of the code.
+    """
+    try:
+        return FitResult.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(
+            f"{path}: {where + ': ' if where else ''}{first['msg']}; make it again (python -m analysis fits)"
+        ) from error

@@ -76,6 +76,7 @@ def _without_answer(form: Form, points: ArmPoints, message: str) -> FitResult:
     return FitResult(
         form=form.name,
         group=points.variant,
+        parameter_names=form.parameters,
         parameters={},
         standard_errors={},
         covariance=None,

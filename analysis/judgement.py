@@ -192,6 +192,7 @@ class Draft:
         return FitResult(
             form=self.form.name,
             group=self.group,
+            parameter_names=self.form.parameters,
             parameters=parameters,
             standard_errors=errors,
             covariance=None if covariance is None else covariance.tolist(),

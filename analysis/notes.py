@@ -9,13 +9,13 @@ from analysis.comparison import HEADLINE, MATCHED, Answer
 from analysis.compute_axes import EXACT
 from analysis.multipliers.base import PairedArms
 from analysis.noise import measure_noise
-from analysis.rates import BestRate, best_rates
+from analysis.rates import BestRate, best_rates, rates_without_common_seed
 from analysis.study import Study
 
 
 def write_notes(study: Study, answers: Sequence[Answer]) -> None:
     """Write fits/notes.json: [{variant, note}] on the headline comparison of every arm."""
-    rates = best_rates(study.cells)
+    rates, apart = best_rates(study.cells), rates_without_common_seed(study.cells)
     noise = measure_noise(study.cells, study.plan.baseline)["pooled"]["sd"]
     rows = []
     for answer in answers:
@@ -28,6 +28,7 @@ def write_notes(study: Study, answers: Sequence[Answer]) -> None:
             *answer.arms.notes,
             *_noise_notes(study.cells, answer.arms, noise),
             *_rate_notes(answer.arms, rates),
+            *(no.words() for no in apart if no.variant == question.variant),
         ]
         rows += [{"variant": question.variant, "note": note} for note in found]
     study.write_fits("notes", rows)

@@ -1,6 +1,6 @@
 """Learning rates: the best trained one of each arm and size, and the comparison at each arm's own best."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -21,8 +21,10 @@ class BestRate:
     size: str
     budget: float
     rates: list[float]
+    seeds: list[int]
+    """Seeds that every one of the rates was trained with."""
     losses: list[float]
-    """Mean over seeds."""
+    """Mean over those seeds: seeds that some rates lack would move the rates against each other."""
     best: float
     optimum: float | None
     """Vertex of the parabola in ln lr through the best rate and its neighbours; None at an edge."""
@@ -33,32 +35,50 @@ class BestRate:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class NoBestRate:
+    """An arm, size and budget that was trained at enough rates, but with no seed that all of them share."""
+
+    variant: str
+    size: str
+    budget: float
+    rates: list[float]
+
+    def words(self) -> str:
+        """What a reader must know."""
+        rates = ", ".join(f"{rate:g}" for rate in self.rates)
+        return f"{self.variant} at {self.size}: the rates {rates} share no seed, so none can be called best"
+
+
 def best_rates(cells: pd.DataFrame) -> list[BestRate]:
-    """Best rate of every arm and rung that was trained at `MIN_RATES` rates or more."""
+    """Best rate of every arm and rung that was trained at `MIN_RATES` rates or more with a common seed."""
+    return [found for found in _compared(cells) if isinstance(found, BestRate)]
+
+
+def rates_without_common_seed(cells: pd.DataFrame) -> list[NoBestRate]:
+    """The arms and rungs whose rates cannot be compared; a report says so."""
+    return [found for found in _compared(cells) if isinstance(found, NoBestRate)]
+
+
+def _compared(cells: pd.DataFrame) -> Iterator[BestRate | NoBestRate]:
     used = cells[cells["role"].isin(["ladder", "rate"]) & ~cells["excluded"].astype(bool)]
-    found = []
     for key, runs in used.groupby(["variant", "size", "budget"], sort=True):
-        variant, size, budget = (str(part) for part in key)
-        mean = runs.groupby("lr")["val_loss"].mean().sort_index()
-        if len(mean) < MIN_RATES:
+        variant, size, budget = str(key[0]), str(key[1]), float(str(key[2]))
+        seeds_of = runs.groupby("lr")["seed"].agg(set).sort_index()
+        if len(seeds_of) < MIN_RATES:
             continue
-        rates, losses = mean.index.to_numpy(float), mean.to_numpy(float)
+        rates = seeds_of.index.to_numpy(float)
+        seeds = sorted(int(seed) for seed in set.intersection(*seeds_of))
+        if not seeds:
+            yield NoBestRate(variant, size, budget, rates.tolist())
+            continue
+        shared = runs[runs["seed"].isin(seeds)]
+        losses = shared.groupby("lr")["val_loss"].mean().sort_index().to_numpy(float)
         at = int(np.argmin(losses))
         edge = at in (0, len(rates) - 1)
         optimum = None if edge else _vertex(np.log(rates[at - 1 : at + 2]), losses[at - 1 : at + 2])
-        found.append(
-            BestRate(
-                str(variant),
-                str(size),
-                float(budget),
-                rates.tolist(),
-                losses.tolist(),
-                float(rates[at]),
-                optimum,
-                edge,
-            )
-        )
-    return found
+        best = float(rates[at])
+        yield BestRate(variant, size, budget, rates.tolist(), seeds, losses.tolist(), best, optimum, edge)
 
 
 def _vertex(x: np.ndarray, y: np.ndarray) -> float:
@@ -81,9 +101,9 @@ def tuned_pairs(cells: pd.DataFrame, baseline: str, variant: str, allow: Collect
     ]
     rungs = list(dict.fromkeys(rungs))
     if not rungs:
-        raise RefusalError(
-            RefusalReason.NO_RATES, f"no size has {MIN_RATES} rates in both {baseline} and {variant}"
-        )
+        apart = [no.words() for no in rates_without_common_seed(cells) if no.variant in (baseline, variant)]
+        words = "; ".join(apart) or f"no size has {MIN_RATES} rates in both {baseline} and {variant}"
+        raise RefusalError(RefusalReason.NO_RATES, words)
     edges = [
         f"{b.variant} {b.size} at {b.best:g}"
         for b in best.values()

@@ -16,7 +16,8 @@ Written by ``analysis fits``
     fits/holdout.json         [{variant, form, size, budget, compute, measured, predicted, lo, hi, inside,
                               level, spec_ids, fitted_on, message}]: the largest budget from the others
     fits/noise.json           {by_arm, pooled, pairs}: seed sd by arm and size, sd of paired differences
-    fits/rates.json           [{variant, size, budget, rates, losses, best, optimum, at_edge}]
+    fits/rates.json           [{variant, size, budget, rates, seeds, losses, best, optimum, at_edge}]:
+                              means over the seeds that all rates of an arm and size share
     fits/isoflop.json         [{variant, law, points}]: parabolas of budgets trained at three sizes or more
     fits/checklist.json       [{item, value}]: what was fitted and how
 Written by ``analysis multipliers``

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.fit_result import FitResult
+from analysis.fit_result import FitResult, read_fit_result
 from analysis.forms.base import form_named
 from analysis.study import FITS_FOLDER, Study, fit_name
 
@@ -17,7 +17,7 @@ _RELATIVE_STEP = 1e-6
 def read_fit(study: Study, form: str, variant: str) -> FitResult | None:
     """The fit of ``form`` to the arm ``variant``, or None where the study has none."""
     path = study.folder / FITS_FOLDER / f"{fit_name(form, variant)}.json"
-    return FitResult.model_validate_json(path.read_bytes()) if path.exists() else None
+    return read_fit_result(path) if path.exists() else None
 
 
 def curve_with_band(fit: FitResult, compute: Floats) -> tuple[Floats, Floats, Floats]:
@@ -27,7 +27,7 @@ def curve_with_band(fit: FitResult, compute: Floats) -> tuple[Floats, Floats, Fl
     them (central differences), Student's t with the fit's degrees of freedom. NaN bands without covariance.
     """
     form = form_named(fit.form)
-    names = form.parameters  # the covariance's order; the file's own is alphabetical
+    names = fit.parameter_names
     loss = form.predict(fit.parameters, {"compute": compute})
     dof = fit.diagnostics.get("dof", 0.0)
     if fit.covariance is None or dof <= 0:

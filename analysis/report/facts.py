@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.comparison import MATCHED, TUNED, null_label
 from analysis.compute_axes import EXACT
-from analysis.fit_result import FitResult
+from analysis.fit_result import FitResult, read_fit_result
 from analysis.headline import Multiplier, headline_of, pairs_behind
 from analysis.multipliers.base import PairedArms
 from analysis.plan_file import LADDER_ROLES
@@ -56,7 +56,7 @@ class Facts:
         """Every fitted law, refused ones included."""
         found = []
         for path in sorted((self.study.folder / FITS_FOLDER).glob("*--*.json")):
-            found.append(FitResult.model_validate_json(path.read_bytes()))
+            found.append(read_fit_result(path))
         order = {arm: i for i, arm in enumerate(self.plan.arms)}
         return sorted(found, key=lambda law: (law.form, order.get(law.group, len(order))))
 

@@ -218,6 +218,41 @@ def test_rates_far_apart_are_noted_beside_the_matched_comparison(tmp_path):
     )
 
 
+def uneven_rates(folder, seeds_of: dict[float, tuple[int, ...]]) -> Study:
+    """`rate_study` with further seeds at some rates; seed k shifts every loss by 0.05 k nats."""
+    rate_study(folder, best_of_variant=4e-3)
+    plan, rows, cells = Study(folder).plan, [], []
+    for row in Study(folder).runs.astype(object).to_dict("records"):
+        for seed in seeds_of[row["lr"]]:
+            ids = {"spec_id": f"{row['spec_id']}s{seed}", "seed": seed}
+            rows.append(row | ids | {"data_seed": seed, "val_loss": row["val_loss"] + 0.05 * seed})
+            old = plan.by_spec[row["spec_id"]]
+            cells.append(old.model_copy(update=ids | {"pair_id": f"{old.pair_id}s{seed}"}))
+    changed = Plan(**{**plan.model_dump(), "cells": [c.model_dump() for c in cells]})
+    write_study(folder, PlantedStudy(changed, rows, []))
+    return Study(folder)
+
+
+def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
+    """The true best of the variant, 4e-3, has two unlucky seeds more than the others."""
+    seeds = {1e-3: (0,), 2e-3: (0, 1), 4e-3: (0, 1, 2), 8e-3: (0,)}
+    found = [b for b in best_rates(uneven_rates(tmp_path, seeds).cells) if b.variant == VARIANT]
+    assert [b.best for b in found] == [4e-3] * 5
+    assert [b.seeds for b in found] == [[0]] * 5
+    assert [b.optimum for b in found] == pytest.approx([4e-3] * 5, rel=1e-6)
+
+
+def test_rates_that_share_no_seed_have_no_best_and_say_so(tmp_path):
+    study = uneven_rates(tmp_path, {1e-3: (1,), 2e-3: (0,), 4e-3: (0, 1), 8e-3: (0,)})
+    assert best_rates(study.cells) == []
+    words = (
+        f"{VARIANT} at d2w64: the rates 0.001, 0.002, 0.004, 0.008 share no seed, so none can be called best"
+    )
+    assert words in ask(study, rate="tuned").row()["status"]
+    write_notes(study, [ask(study)])
+    assert words in [row["note"] for row in study.read_fits("notes")]
+
+
 def test_s10_seed_sd_is_measured_and_small_effects_are_called_noise(tmp_path):
     study = made_study(tmp_path, seeds=4, noise=0.01, compute_multiplier=1.02, lack_of_fit=0.0)
     noise = measure_noise(study.cells, BASELINE)

@@ -1,16 +1,19 @@
 """Every registered form: derivatives, recovery of planted parameters, inverse, JSON. A new form joins by itself."""
 
+import json
+
 import numpy as np
 import pytest
 
 from analysis.fit_input import checked
-from analysis.fit_result import FitResult, FitStatus
+from analysis.fit_result import FitResult, FitStatus, read_fit_result
 from analysis.forms.base import FORMS, Form, Units, form_named
 from analysis.isoflop import fit_slices
 from analysis.objective import evaluate
 from analysis.residuals import LINEAR, LOG
 from analysis.solve import fit, pose
 from attnres.errors import UserError
+from attnres.files import write_json
 
 NAMES = FORMS.names()
 RANGES = {
@@ -180,6 +183,42 @@ def test_results_round_trip_through_json(name, index):
     text = result.model_dump_json()
     assert FitResult.model_validate_json(text) == result
     assert "NaN" not in text and "Infinity" not in text
+
+
+@pytest.mark.parametrize(("name", "index"), planted_cases())
+def test_a_file_says_which_parameter_each_row_of_the_covariance_is(name, index, tmp_path):
+    """Files sort their keys; the covariance is in the form's order, which `parameter_names` keeps."""
+    form = form_named(name)
+    x, loss = noisy(form, index, 3, 0.001)
+    result = fit(form, x, loss, group="arm")
+    write_json(tmp_path / "fit.json", result.model_dump(mode="json"))
+    raw = json.loads((tmp_path / "fit.json").read_text())
+    assert raw["parameter_names"] == list(form.parameters)
+    for i, parameter in enumerate(raw["parameter_names"]):
+        error = raw["standard_errors"][parameter]
+        assert error is None or error**2 == pytest.approx(raw["covariance"][i][i], rel=1e-12)
+    again = read_fit_result(tmp_path / "fit.json")
+    assert again == result
+    assert list(again.parameters) == list(again.standard_errors) == list(form.parameters)
+
+
+def test_a_covariance_that_is_not_one_row_a_parameter_is_refused(tmp_path):
+    form = form_named("power_law")
+    x, loss = noisy(form, 0, 3, 0.001)
+    raw = fit(form, x, loss).model_dump(mode="json")
+    for change, words in (
+        ({"covariance": [[1.0]]}, "covariance is not 2 x 2"),
+        ({"parameter_names": ["A", "beta"]}, "names are A, beta, values are of A, alpha"),
+        ({"parameters": {"A": 1.0}}, "values are of A"),
+    ):
+        write_json(tmp_path / "fit.json", raw | change)
+        with pytest.raises(UserError, match=words) as refusal:
+            read_fit_result(tmp_path / "fit.json")
+        assert "python -m analysis fits" in str(refusal.value)
+    del raw["parameter_names"]
+    write_json(tmp_path / "fit.json", raw)
+    with pytest.raises(UserError, match="parameter_names: Field required"):
+        read_fit_result(tmp_path / "fit.json")
 
 
 # isoFLOP slices
