@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from analysis.figures.axes import log_axis
 from analysis.figures.base import FIGURES, Figure, NotDrawn
 from analysis.figures.marks import arm_legend
-from analysis.figures.style import PAGE, PAPER, Palette, new_figure
+from analysis.figures.style import INK, PAGE, PAPER, Palette, new_figure
 from analysis.fit_result import FitResult
 from analysis.forms.base import form_named
 from analysis.study import Study
@@ -76,9 +76,9 @@ class IsoflopSlices(Figure[Study]):
                 f"{law['variant']} {digits(law['exponent'], 3) + error if known else 'not identifiable'}"
             )
         return (
-            "Validation loss against all parameters of the arm at equal budgets, with the parabolas in ln "
-            "parameters and their lowest points. Exponent of the optimal size in compute: "
-            f"{'; '.join(words)}."
+            "Validation loss against all parameters of the arm at equal budgets (FLOPs, beside each curve), "
+            "with the parabolas in ln parameters and their lowest points. Exponent of the optimal size in "
+            f"compute: {'; '.join(words)}."
         )
 
 
@@ -88,6 +88,12 @@ def _short(value: float) -> str:
         if value >= unit:
             return f"{value / unit:g}{name}"
     return f"{value:g}"
+
+
+def _flops(value: float) -> str:
+    """A budget at its curve: 1.6 x 10^13."""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    return rf"${value / 10.0**exponent:.3g}\times 10^{{{exponent}}}$"
 
 
 def _curve(variant: str, budget: float, fitted: FitResult, low: float, high: float) -> list[dict[str, Any]]:
@@ -106,8 +112,15 @@ def _curve(variant: str, budget: float, fitted: FitResult, low: float, high: flo
 def _draw_arm(axes: Axes, table: pd.DataFrame, palette: Palette, arm: str) -> None:
     style = palette[arm]
     for _, own in table[table["item"] == "parabola"].groupby("budget"):
-        axes.plot(own["params"], own["loss"], color=style.colour, linewidth=0.9)
+        axes.plot(own["params"], own["loss"], color=style.colour, linestyle=style.dash, linewidth=0.9)
     points, best = table[table["item"] == "point"], table[table["item"] == "optimum"]
+    axes.set_title(arm, fontsize=6.5)
+    for budget, own in points.groupby("budget"):
+        last = own.sort_values("params").iloc[-1]
+        axes.annotate(
+            _flops(float(str(budget))), (last["params"], last["loss"]), (-1, 4), textcoords="offset points",
+            ha="right", va="bottom", fontsize=5.5, color=INK,
+        )  # fmt: skip
     axes.plot(
         points["params"], points["loss"], linestyle="none", marker=style.marker, color=style.colour,
         markeredgecolor=PAPER, markeredgewidth=0.4, zorder=4,
