@@ -22,23 +22,27 @@ class DepthProfile(Figure[Study]):
 
     Class attributes:
         quantity: of the dynamics table.
-        axis: its name on the axis: the definition, in words.
+        axis: its definition in words, on the axis.
         depth_axis: what the x axis counts.
+        by_block: whether it counts Transformer blocks, from 1; else sublayers, from 0.
     """
 
     quantity: ClassVar[str]
     axis: ClassVar[str]
     depth_axis: ClassVar[str]
+    by_block: ClassVar[bool]
 
     def table(self, source: Study) -> pd.DataFrame:
-        """Rows: profile (site, value at the last step) and course (step, largest value over depth)."""
+        """Rows: profile (place in depth, value at the last step) and course (step, largest over depth)."""
         rows: list[dict[str, Any]] = []
         for run in depth_runs(source):
             own = run.of(self.quantity)
             own = own[own["value"] > 0]
             common = {"variant": run.variant, "spec_id": run.spec_id, "size": run.size}
             last = own[own["step"] == own["step"].max()].groupby("site")["value"].mean()
-            rows += [{"item": "profile", **common, "x": site, "value": value} for site, value in last.items()]
+            if self.by_block:
+                last.index = last.index // 2 + 1
+            rows += [{"item": "profile", **common, "x": place, "value": v} for place, v in last.items()]
             course = own.groupby("step")["value"].max()
             rows += [{"item": "course", **common, "x": step, "value": v} for step, v in course.items()]
         if not rows:
@@ -57,11 +61,13 @@ class DepthProfile(Figure[Study]):
                     own["x"], own["value"] / scale, color=style.colour, linestyle=style.dash,
                     marker=style.marker, markersize=3, markeredgecolor=PAPER, markeredgewidth=0.3,
                 )  # fmt: skip
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
             log_axis(axes, "y", table["value"].min() / scale, table["value"].max() / scale, most=6)
+        left.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        steps = table[table["item"] == "course"]["x"]
+        log_axis(right, "x", steps.min(), steps.max(), most=6)
         left.set_ylabel(f"{self.axis} ({unit})" if unit else self.axis)
-        left.set_xlabel(f"{self.depth_axis}, at the end of training")
-        right.set_xlabel("step; largest over depth")
+        left.set_xlabel(f"{self.depth_axis}; at the last step")
+        right.set_xlabel("step; the largest over depth")
         arm_legend(figure, palette, list(table["variant"]))
         return figure
 
@@ -73,8 +79,8 @@ class DepthProfile(Figure[Study]):
         spread = ", ".join(f"{arm} {row['max'] / row['min']:.3g}" for arm, row in profile.iterrows())
         sizes = ", ".join(dict.fromkeys(table["size"]))
         return (
-            f"One run an arm ({sizes}), {self.axis}; left over depth at the last step, right the largest "
-            f"value over depth while training. Largest over smallest at the end: {spread}."
+            f"One run an arm ({sizes}), {' '.join(self.axis.split())}; left over depth at the last step, "
+            f"right the largest value over depth while training. Largest over smallest at the end: {spread}."
         )
 
 
@@ -86,8 +92,9 @@ class OutputMagnitude(DepthProfile):
     needs = ("plan.json", "runs.csv", DYNAMICS_FOLDER)
     rank = 9
     quantity = "output"
-    axis = "RMS of the sublayer's output"
-    depth_axis = "sublayer"
+    axis = "RMS over tokens and channels\nof the sublayer's output"
+    depth_axis = "sublayer (even: attention, odd: MLP)"
+    by_block = False
 
 
 @FIGURES.register("gradient_magnitude")
@@ -98,5 +105,6 @@ class GradientMagnitude(DepthProfile):
     needs = ("plan.json", "runs.csv", DYNAMICS_FOLDER)
     rank = 10
     quantity = "gradient"
-    axis = "RMS of dL/dy"
-    depth_axis = "last sublayer of each block"
+    axis = "RMS of dL/dy, y the output\nof the block's last sublayer"
+    depth_axis = "Transformer block"
+    by_block = True

@@ -18,7 +18,7 @@ def heat_map(
     marked: tuple[int, int] | None = None,
     reverse: bool = False,
 ) -> QuadMesh:
-    """Rows from the top; NaN cells show the grey ground.
+    """Rows from the top; NaN cells show the hatched ground, which no colour looks like in grey either.
 
     Args:
         axes: the panel.
@@ -35,7 +35,7 @@ def heat_map(
     )
     mesh.set_edgecolor("face")
     axes.set_ylim(values_RC.shape[0], 0)
-    axes.set_facecolor(GRID)
+    axes.patch.set(facecolor=PAPER, edgecolor=GRID, hatch="//////", linewidth=0)
     axes.grid(visible=False)
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -43,13 +43,13 @@ class MixingWeights(Figure[Study]):
         arms = [arm for arm in palette if arm in set(table["variant"])]
         figure = new_figure(PAGE, 0.3 + 2.2 * len(arms))
         panels = figure.subplots(len(arms), 2, squeeze=False)
-        high = float(table["weight"].max())
+        high, above = _highest(table)
         for row, arm in zip(panels, arms, strict=True):
             for axes, (kind, words) in zip(row, KINDS.items(), strict=True):
                 own = table[(table["variant"] == arm) & (table["kind"] == kind)]
                 grid = np.full((int(own["block"].max()), int(own["source"].max()) + 1), np.nan)
                 grid[own["block"].to_numpy(int) - 1, own["source"].to_numpy(int)] = own["weight"]
-                mesh = heat_map(axes, grid, 0.0, high)
+                mesh = heat_map(axes, grid, 0.0, high, reverse=True)
                 for axis, size, first in ((axes.xaxis, grid.shape[1], 0), (axes.yaxis, grid.shape[0], 1)):
                     ticks = [
                         int(t)
@@ -60,7 +60,9 @@ class MixingWeights(Figure[Study]):
                 axes.set_title(f"{arm}, {words}", fontsize=6.5)
                 axes.set_xlabel("source (0: embedding)")
             row[0].set_ylabel("Transformer block")
-        bar = figure.colorbar(mesh, ax=panels.ravel().tolist(), shrink=0.7)
+        bar = figure.colorbar(
+            mesh, ax=panels.ravel().tolist(), shrink=0.7, extend="max" if above else "neither"
+        )
         bar.set_label("mean weight")
         bar.outline.set_visible(False)
         return figure
@@ -74,5 +76,13 @@ class MixingWeights(Figure[Study]):
         sizes = ", ".join(dict.fromkeys(table["size"]))
         return (
             f"Mixing weights averaged over tokens, one run an arm ({sizes}), reads of attention and MLP "
-            f"apart; grey: not a source. Mean weight of the embedding over all reads: {', '.join(parts)}."
+            f"apart; hatched: not a source; a read of one source has weight 1. "
+            f"Mean weight of the embedding over all reads: {', '.join(parts)}."
         )
+
+
+def _highest(table: pd.DataFrame) -> tuple[float, bool]:
+    """End of the colours: the largest weight among reads that have a choice; whether others are above it."""
+    sources = table.groupby(["variant", "kind", "block"])["source"].transform("count")
+    high = float(table.loc[sources > 1, "weight"].max())
+    return high, bool(table["weight"].max() > high)

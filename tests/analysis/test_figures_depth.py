@@ -123,7 +123,7 @@ def test_profiles_are_those_of_the_last_step_of_the_largest_size(study: Study) -
     assert list(course["x"]) == [1, 50, 100, 200]
     gradient = data(study, "gradient_magnitude")
     blocks = gradient[(gradient["variant"] == ARMS[0]) & (gradient["item"] == "profile")]
-    assert list(blocks["x"]) == [1, 3, 5, 7, 9, 11]
+    assert list(blocks["x"]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_mixing_weights_are_shown_for_the_arms_that_mix(study: Study) -> None:
