@@ -53,14 +53,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from experiments.mlflow_store import set_environment
-    from experiments.tracking import store_uri
+    from experiments.tracking import store_uri, without_password
 
     uri = store_uri(options.runs)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        raise UserError(f"{uri}: no store there yet; train a cell first (make sweep GRID=smoke)")
+        raise UserError(
+            f"{without_password(uri)}: no store there yet; train a cell first (make sweep GRID=smoke)"
+        )
     _check_port(options.port)
     set_environment()
-    print(f"MLflow on http://127.0.0.1:{options.port} over {uri} (Ctrl-C ends it)", flush=True)
+    print(
+        f"MLflow on http://127.0.0.1:{options.port} over {without_password(uri)} (Ctrl-C ends it)", flush=True
+    )
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     command += ["--host", "127.0.0.1", "--port", str(options.port), "--workers", "1"]
     os.execv(sys.executable, command)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import torch
 
+from attnres.errors import UserError
+from experiments.settings import Settings
+
 
 def git_sha() -> str:
     """Commit of the project's code, ``+dirty`` if tracked files differ; ``unknown`` outside git."""
@@ -24,6 +27,18 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def find_device(settings: Settings) -> torch.device:
+    """The device to train on.
+
+    Raises:
+        UserError: it is asked for by name and not here.
+    """
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    if settings.device == "cuda" and here != "cuda":
+        raise UserError("device cuda: no CUDA device is visible here; use --device cpu")
+    return torch.device(here if settings.device == "auto" else settings.device)
 
 
 def device_kind(device: torch.device) -> str:

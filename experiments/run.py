@@ -24,7 +24,7 @@ from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import load_latest
 from experiments.data.base import DATASETS, TokenData
 from experiments.dynamics import Dynamics
-from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.environment import device_kind, find_device, git_sha, peak_memory_bytes
 from experiments.feasibility import check_feasible
 from experiments.history import History
 from experiments.module import TrainingModule
@@ -81,7 +81,7 @@ class _Inputs:
 
 
 def _load(spec: RunSpec, settings: Settings) -> _Inputs:
-    device = _device(settings)
+    device = find_device(settings)
     data = DATASETS.get(spec.dataset).prepare(spec.shape.vocab_size, settings.data)
     data.check_windows(spec.shape.seq_len)
     windows = data.validation(seq_len=spec.shape.seq_len, max_tokens=VALIDATION_TOKENS)
@@ -225,13 +225,6 @@ class _Attempt:
     def _note(self, text: str) -> None:
         with open(self.run_dir / LOG_FILE, "a", encoding="utf-8") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text.rstrip()}\n")
-
-
-def _device(settings: Settings) -> torch.device:
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device cuda: no CUDA device is visible here; use --device cpu")
-    wanted = settings.device
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
 
 
 def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def prepare_folder(spec: RunSpec, settings: Settings) -> Path:
             write_text(spec_path, text)
     except OSError as error:
         raise UserError(
-            f"{run_dir}: cannot be written ({reason(error)}); make it writable or choose another --runs"
+            f"{run_dir}: cannot be written ({reason(error)}); make room, or it writable, or choose "
+            "another --runs"
         ) from error
     if read_text(spec_path, f"move {run_dir} away") != text:
         raise UserError(

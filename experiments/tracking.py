@@ -6,6 +6,7 @@ anyway, and `sync` brings the store up to date.
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ from experiments.spec import RunSpec
 FLUSH_SECONDS = 5.0
 CLOSE_SECONDS = 30.0
 """A run waits this long for the store at its very end, then leaves the rest to `sync`."""
+
+LONGEST_REASON = 240
+"""Characters of a store's error that are told."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +80,20 @@ def prepare_store(uri: str) -> None:
         Store(uri)
     except Exception as error:  # MLflow, SQLAlchemy, HTTP and the file system each raise their own
         raise UserError(
-            f"{uri}: the MLflow store cannot be opened ({one_line(error)}); check MLFLOW_TRACKING_URI or "
-            "the folder, or go without (--no-tracking) and use `sweeps sync` later"
+            f"{without_password(uri)}: the MLflow store cannot be opened ({_short(error)}); check "
+            "MLFLOW_TRACKING_URI or the folder, or go without (--no-tracking) and use `sweeps sync` later"
         ) from error
+
+
+def without_password(uri: str) -> str:
+    """``uri`` as it may stand on a terminal and in a log."""
+    return re.sub(r"//[^/@]*@", "//***@", uri)
+
+
+def _short(error: Exception) -> str:
+    """The beginning of what a store says: some raise pages."""
+    text = without_password(one_line(error))
+    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
 
 
 def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
@@ -178,7 +193,7 @@ class MlflowTracker:
                 with self._rows_lock:
                     del self._rows[: len(rows)]
             except Exception as error:  # noqa: BLE001  (whatever a store raises must not reach the training)
-                self._warn(one_line(error))
+                self._warn(_short(error))
             self._attempted.set()
             if not ended:
                 self._ending.wait(self.flush_seconds)
@@ -197,7 +212,7 @@ class MlflowTracker:
             logger.warning(
                 "%s: the MLflow store %s is out of reach (%s); the run goes on, `sweeps sync` repairs it",
                 self.run_dir,
-                self.uri,
+                without_password(self.uri),
                 reason,
             )
         self._warned = True

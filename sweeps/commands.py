@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
         threads=options.threads,
         tracking=not options.no_tracking,
     )
+    launcher.check(settings)
     _check_folders(grid, options)
     write_plan(grid, options.results / grid.name)
     planned = make_plan(grid, options.runs)
@@ -112,7 +113,7 @@ def _prepare(grid: Grid, settings: Settings) -> None:
         try:
             prepare_store(store_uri(settings.runs))
         except UserError as error:
-            print(f"warning: {error}; cells train all the same, `sync` tells MLflow later", file=sys.stderr)
+            print(f"warning: {error}; cells train all the same", file=sys.stderr)
 
 
 def _tell_damaged(planned: Sequence[PlannedCell]) -> None:
@@ -132,10 +133,17 @@ def _check_folders(grid: Grid, options: argparse.Namespace) -> None:
     _check_writable(options.results / grid.name, "--results")
     if options.command == "run":
         _check_writable(options.runs, "--runs")
+        if not _existing(options.data).is_dir():
+            raise UserError(f"{options.data}: is not a folder; choose another --data")
+
+
+def _existing(folder: Path) -> Path:
+    """The part of ``folder`` that is there already."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def _check_writable(folder: Path, option: str) -> None:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    existing = _existing(folder)
     if not existing.is_dir():
         what = f"{existing} is not a folder"
     elif not os.access(existing, os.W_OK | os.X_OK):

@@ -63,6 +63,9 @@ Show = Callable[[Event], None]
 class Launcher(ABC):
     """Abstract launcher. Implementations must leave nothing running when `launch` returns."""
 
+    def check(self, settings: Settings) -> None:  # noqa: B027  (most have nothing to refuse)
+        """Refuse (``UserError``) settings that no cell could be executed with."""
+
     @abstractmethod
     def launch(
         self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show

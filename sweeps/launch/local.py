@@ -16,6 +16,7 @@ from typing import Any
 from attnres.errors import UserError
 from attnres.files import write_json
 from experiments.cell import execute, said_in_log
+from experiments.environment import find_device
 from experiments.history import last_row
 from experiments.json_files import reason
 from experiments.record import read_record
@@ -36,6 +37,10 @@ PRELOADED = ["experiments.run", "mlflow"]
 @LAUNCHERS.register("local")
 class LocalPool(Launcher):
     """A pool of ``jobs`` processes; cells of another launcher are waited for, never started twice."""
+
+    def check(self, settings: Settings) -> None:
+        """The device must be here."""
+        find_device(settings)
 
     def launch(
         self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show

@@ -124,6 +124,32 @@ def test_damaged_shards_are_named(data_root, tmp_path):
     assert len(dataset.prepare(64, tmp_path).train) == 1_048_576, "the advice works"
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"", "Invalid JSON"), (b"\xff", "not UTF-8"), (b"{}", "splits: Field required"), (None, "Is a directory"),
+     (b'{"name": "synthetic", "vocab_size": 64, "splits": {}}', "splits: "), ("missing", r"damaged \(missing\)"),
+     (b'{"name": "synthetic", "vocab_size": 64, "splits": {"train": {"tokens": 1, "bytes": 1, "shards": '
+      b'[{"file": "../../x.bin", "tokens": 1, "sha256": ""}]}, "val": {"tokens": 0, "bytes": 0, "shards": []}}}', "shards.0.file: "),
+     (b'{"name": "synthetic", "vocab_size": 128, "splits": {"train": {"tokens": 0, "bytes": 0, "shards": []}, '
+      b'"val": {"tokens": 0, "bytes": 0, "shards": []}}}', "that of synthetic with vocab_size 128")],
+)  # fmt: skip
+def test_a_damaged_manifest_is_named_and_the_advice_works(tmp_path, content, told):
+    dataset = DATASETS.get("synthetic")
+    folder = tmp_path / "synthetic-v1" / "64"
+    dataset.load(64, tmp_path)
+    (folder / "manifest.json").unlink()
+    if content is None:
+        (folder / "manifest.json").mkdir()
+    elif content != "missing":
+        (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(UserError, match=told) as caught:
+        dataset.prepare(64, tmp_path)
+    assert str(folder / "manifest.json") in str(caught.value)
+    assert f"delete the folder {folder} and it is made again" in str(caught.value)
+    shutil.rmtree(folder)
+    assert len(dataset.prepare(64, tmp_path).train) == 1_048_576
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "data").write_text("a file where the folder should be")
     with pytest.raises(UserError, match="data set synthetic cannot be written there"):

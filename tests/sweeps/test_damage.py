@@ -123,6 +123,24 @@ def test_wrong_usage_is_one_line(here, capsys, arguments):
     assert not list(here.iterdir())
 
 
+def test_a_device_that_is_not_here_is_refused_before_anything_is_written(here, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["run", "smoke", "--device", "cuda", "--no-tracking"]) == 2
+    assert capsys.readouterr().err.startswith("error: device cuda: no CUDA device is visible here")
+    assert not list(here.iterdir())
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_throughput_is_measured_while_cells_are_missing_or_after_an_interruption(
+    launched, monkeypatch, whole
+):
+    """The launcher ends without having trained anything: with nothing to say, or interrupted."""
+    monkeypatch.setattr(base.LAUNCHERS.get("listing"), "launch", lambda *_, **__: whole)
+    assert main([*RUN]) == (1 if whole else 130)
+    assert launched == []
+
+
 # --- the pool ---------------------------------------------------------------------------------------
 
 

@@ -122,7 +122,9 @@ def test_w01_w03_one_bad_cell_is_one_bad_cell(grid_file, tmp_path, sweep_data):
     assert done.stdout.count("finished: ") == 3
     assert "failed: additive d2w8" in done.stderr
     assert f"{bad}/log.txt" in done.stderr
-    assert "metrics.jsonl: cannot be read (Is a directory)" in (tmp_path / "runs" / bad / "log.txt").read_text()
+    assert (
+        "metrics.jsonl: cannot be read (Is a directory)" in (tmp_path / "runs" / bad / "log.txt").read_text()
+    )
     status = sweep("status", path, cwd=tmp_path)
     assert status.returncode == 1 and "1 failed" in status.stdout
 
