@@ -114,7 +114,7 @@ def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
         except UserError as error:
             problems.append(str(error))
     if problems:
-        raise UserError(f"{count} runs are in the store, {len(problems)} are not: {'; '.join(problems)}")
+        raise UserError(f"in the store: {count} of {count + len(problems)} runs; {'; '.join(problems)}")
     return count
 
 
