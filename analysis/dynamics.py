@@ -28,8 +28,9 @@ RUN_FILE = "dynamics.parquet"
 WATCHED = ("output", "hidden", "gradient")
 """Quantities whose spikes over depth are reported."""
 SPIKE = 10.0
-"""A sublayer this many times the median of its neighbours, two before and two after, is a spike."""
-NEIGHBOURS = 2
+"""A sublayer this many times the median of its `NEIGHBOURS` is a spike."""
+NEIGHBOURS = (-4, -2, 2, 4)
+"""Attention is compared with attention and MLP with MLP: one may be far above the other throughout."""
 COLLAPSED = 0.02
 """Share of the largest possible entropy, ln n, below which a read attends to one source alone."""
 
@@ -155,16 +156,15 @@ def alarms(runs: Sequence[DepthRun]) -> Iterator[str]:
 
 
 def spikes(run: DepthRun) -> list[Spike]:
-    """Sublayers beyond `SPIKE` times the median of their neighbours at any recorded step, each once."""
+    """Sublayers beyond `SPIKE` times their neighbours at any recorded step, each once."""
     found = []
     for quantity in WATCHED:
         rows = run.table[run.table["quantity"] == quantity]
         table = rows.pivot_table(index="step", columns="site", values="value")
         values_SL, sites = table.to_numpy(float), table.columns.to_numpy(int)
         for place, site in enumerate(sites):
-            near = range(max(0, place - NEIGHBOURS), min(len(sites), place + NEIGHBOURS + 1))
-            beside = [k for k in near if k != place]
-            if beside:
+            beside = np.flatnonzero(np.isin(sites - site, NEIGHBOURS))
+            if len(beside):
                 median_S = np.median(values_SL[:, beside], axis=1)
                 times_S = values_SL[:, place] / np.where(median_S > 0, median_S, np.inf)
                 worst = int(times_S.argmax())

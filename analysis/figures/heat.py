@@ -1,8 +1,11 @@
 """Heat maps as vectors: cells that were not measured are blank, values may be written into them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.figures.style import GRID, INK, PAPER
@@ -54,3 +57,15 @@ def _readable(mesh: QuadMesh, value: float) -> str:
     """Ink or paper, whichever stands out from the colour of ``value``."""
     red, green, blue, _ = mesh.to_rgba(np.array([value]))[0]
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45 else PAPER
+
+
+def colour_bar(
+    figure: Figure, mesh: QuadMesh, panels: Sequence[Axes], label: str, *, shrink: float, above: bool = False
+) -> None:
+    """The colours of ``panels``, as vectors: matplotlib would embed an image. ``above``: values go beyond."""
+    bar = figure.colorbar(mesh, ax=list(panels), shrink=shrink, extend="max" if above else "neither")
+    assert bar.solids is not None
+    bar.solids.set_rasterized(False)
+    bar.solids.set_edgecolor("face")
+    bar.set_label(label)
+    bar.outline.set_visible(False)

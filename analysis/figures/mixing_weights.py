@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.dynamics import DYNAMICS_FOLDER, depth_runs
 from analysis.figures.base import FIGURES, Figure, NotDrawn
-from analysis.figures.heat import heat_map
+from analysis.figures.heat import colour_bar, heat_map
 from analysis.figures.style import PAGE, Palette, new_figure
 from analysis.study import Study
 
@@ -60,11 +60,7 @@ class MixingWeights(Figure[Study]):
                 axes.set_title(f"{arm}, {words}", fontsize=6.5)
                 axes.set_xlabel("source (0: embedding)")
             row[0].set_ylabel("Transformer block")
-        bar = figure.colorbar(
-            mesh, ax=panels.ravel().tolist(), shrink=0.7, extend="max" if above else "neither"
-        )
-        bar.set_label("mean weight")
-        bar.outline.set_visible(False)
+        colour_bar(figure, mesh, panels.ravel().tolist(), "mean weight", shrink=0.7, above=above)
         return figure
 
     def caption(self, table: pd.DataFrame) -> str:

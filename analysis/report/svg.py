@@ -35,9 +35,9 @@ def inline_svg(
         if "id" in element.attrib:
             element.set("id", f"{name}-{element.attrib['id']}")
         for key, value in list(element.attrib.items()):
-            if key in ("href", f"{{{XLINK}}}href") and value.startswith("#"):
+            if key in ("href", f"{{{XLINK}}}href"):  # HTML knows no name space but xlink's own prefix
                 del element.attrib[key]
-                element.set("href", f"#{name}-{value[1:]}")
+                element.set("href", f"#{name}-{value[1:]}" if value.startswith("#") else value)
             elif "url(#" in value:
                 element.set(key, value.replace("url(#", f"url(#{name}-"))
         if "style" in element.attrib:

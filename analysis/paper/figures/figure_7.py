@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from analysis.figures.base import Figure
-from analysis.figures.heat import heat_map
+from analysis.figures.heat import colour_bar, heat_map
 from analysis.figures.style import PAGE, Palette, new_figure
 from analysis.paper.figures.base import PAPER_FIGURES
 from analysis.paper.numbers import Numbers
@@ -57,9 +57,7 @@ class Figure7(Figure[Numbers]):
             axes.set_title(title)
             axes.set_xlabel("width / depth")
         shown[0].set_ylabel("heads / depth")
-        bar = figure.colorbar(mesh, ax=list(shown), shrink=0.9)
-        bar.set_label("validation loss (nats/token)")
-        bar.outline.set_visible(False)
+        colour_bar(figure, mesh, list(shown), "validation loss (nats/token)", shrink=0.9)
         return figure
 
     def caption(self, table: pd.DataFrame) -> str:

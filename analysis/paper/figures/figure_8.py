@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from analysis.figures.base import Figure
-from analysis.figures.heat import heat_map
+from analysis.figures.heat import colour_bar, heat_map
 from analysis.figures.style import PAGE, Palette, new_figure
 from analysis.paper.figures.base import PAPER_FIGURES
 from analysis.paper.numbers import Numbers
@@ -52,9 +52,7 @@ class Figure8(Figure[Numbers]):
             )
             axes.set_xlabel("source (0: embedding)")
             axes.set_ylabel("Transformer block")
-        bar = figure.colorbar(mesh, ax=list(shown), shrink=0.6)
-        bar.set_label("mean weight")
-        bar.outline.set_visible(False)
+        colour_bar(figure, mesh, list(shown), "mean weight", shrink=0.6)
         return figure
 
     def caption(self, table: pd.DataFrame) -> str:
