@@ -34,9 +34,9 @@ def heat_map(
     """
     cells = np.ma.masked_invalid(values_RC)
     mesh = axes.pcolormesh(
-        cells, vmin=low, vmax=high, cmap="viridis_r" if reverse else "viridis", linewidth=0
+        cells, vmin=low, vmax=high, cmap="viridis_r" if reverse else "viridis", linewidth=0.25
     )
-    mesh.set_edgecolor("face")
+    mesh.set_edgecolor("face")  # cells overlap a little, or the ground shines through between them
     axes.set_ylim(values_RC.shape[0], 0)
     axes.patch.set(facecolor=PAPER, edgecolor=GRID, hatch="//////", linewidth=0)
     axes.grid(visible=False)

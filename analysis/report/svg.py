@@ -40,8 +40,8 @@ def inline_svg(
                 element.set("href", f"#{name}-{value[1:]}" if value.startswith("#") else value)
             elif "url(#" in value:
                 element.set(key, value.replace("url(#", f"url(#{name}-"))
-        if "style" in element.attrib:
-            element.set("style", _recoloured(element.attrib["style"], arm_colours))
+        for key in {"style", "fill", "stroke"} & set(element.attrib):
+            element.set(key, _recoloured(element.attrib[key], arm_colours))
     for metadata in root.findall(f"{{{SVG}}}metadata"):
         root.remove(metadata)
     _hang_texts(root, name, hovers)
