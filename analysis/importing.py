@@ -13,13 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from analysis.exclusions import exclusion_of, mark_duplicates
 from analysis.losses import MAX_LOSS, MIN_LOSS
 from analysis.plan_file import Plan, PlanCell, Role, write_plan
+from analysis.run_rows import check_row
 from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, Column, Exclusion, Status
 from analysis.study import RUNS_FILE
 from analysis.tabular import parse_value, write_table
-from attnres.errors import UserError
+from attnres.errors import UserError, one_line
 
 NEEDED = ("variant", "size", "tokens", "val_loss", "compute")
 EXTRA = ("size", "params", "role")
@@ -131,10 +134,12 @@ def _names(where: str, header: Sequence[str], mapping: Mapping[str, str]) -> dic
 def _write(folder: Path, baseline: str, texts: Iterable[tuple[str, Mapping[str, str]]]) -> int:
     rows: list[dict[str, Any]] = []
     cells: list[PlanCell] = []
+    places: list[str] = []
     for number, (where, values) in enumerate(texts):
         row = _row(where, values)
         row["spec_id"] = row["spec_id"] or _digest(number, *sorted(values.items()))
         rows.append(row)
+        places.append(where)
         cells.append(_cell(where, row, values))
     arms = list(dict.fromkeys(row["variant"] for row in rows))
     if baseline not in arms:
@@ -158,6 +163,12 @@ def _write(folder: Path, baseline: str, texts: Iterable[tuple[str, Mapping[str, 
         row["budget"] = cell.budget
         reason = exclusion_of(row, cell.tokens)
         row["excluded"], row["exclusion_reason"] = reason is not Exclusion.NONE, reason.value
+    seen: set[str] = set()
+    for where, row in zip(places, rows, strict=True):
+        try:
+            check_row(row, seen)
+        except ValueError as error:
+            raise UserError(f"{where}: the run {error}") from None
     mark_duplicates(rows, {c.spec_id: (c.variant, c.size, c.tokens, c.seed, c.lr, c.role) for c in cells})
     write_plan(folder, plan)
     write_table(folder / RUNS_FILE, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), rows)
@@ -216,21 +227,25 @@ def _cell(where: str, row: Mapping[str, Any], values: Mapping[str, str]) -> Plan
     if params is None and all(part is not None for part in parts):
         params = sum(parts)
     # No rate is one unknown rate, the same for all: it pairs by size, tokens and seed alone.
-    lr = row["lr"] or 1.0
-    return PlanCell(
-        spec_id=row["spec_id"],
-        pair_id=_digest(size, row["tokens"], row["seed"], row["data_seed"], row["lr"]),
-        variant=row["variant"],
-        stream=row["stream"],
-        stream_options=row["stream_options"] or "{}",
-        size=size,
-        params=params,
-        budget=row["budget"] or row["compute"],
-        tokens=row["tokens"],
-        seed=row["seed"],
-        lr=lr,
-        role=role,
-    )
+    lr = 1.0 if row["lr"] is None else row["lr"]
+    facts = {
+        "spec_id": row["spec_id"],
+        "pair_id": _digest(size, row["tokens"], row["seed"], row["data_seed"], row["lr"]),
+        "variant": row["variant"],
+        "stream": row["stream"],
+        "stream_options": row["stream_options"] or "{}",
+        "size": size,
+        "params": params,
+        "budget": row["compute"] if row["budget"] is None else row["budget"],
+        "tokens": row["tokens"],
+        "seed": row["seed"],
+        "lr": lr,
+        "role": role,
+    }
+    try:
+        return PlanCell.model_validate(facts)
+    except ValidationError as error:
+        raise UserError(f"{where}: {one_line(error)}") from error
 
 
 def _with_baseline_budget(cells: Sequence[PlanCell], baseline: str) -> list[PlanCell]:

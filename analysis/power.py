@@ -19,12 +19,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from analysis.multipliers.base import LEVEL, MIN_SIZES
+from analysis.losses import MAX_LOSS, MIN_LOSS
+from analysis.multipliers.averaged_curve import MAX_EXPONENT
+from analysis.multipliers.base import LEVEL, MAX_LN, MIN_SIZES
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.simulation import Design, intervals, simulate
 from attnres.errors import UserError
 
-MAX_SEEDS = 1000
+MAX_SEEDS, MAX_SIZES = 1000, 100
+"""Beyond any study that is trained: a plan that needs more is told that it does."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def expected(design: Design, m1: float, m0: float = 1.0, level: float = LEVEL) -
     quantiles = [float(stats.t.ppf(0.5 + level / 2, dof)) for _, dof in cases]
     # The mean of the estimated sd, so that the interval is the expected one and not the luckiest.
     half = float(np.mean([q * sd * _mean_chi(dof) for q, (sd, dof) in zip(quantiles, cases, strict=True)]))
+    if not half < MAX_LN:
+        raise UserError("the interval would span more than a factor of a million: noise without a slope")
     effect = abs(math.log(m1 / m0))
     powers = [_power(effect / sd, dof, q) for q, (sd, dof) in zip(quantiles, cases, strict=True)]
     return Expected(
@@ -90,6 +95,8 @@ def pairs_first_guess(
 ) -> float:
     """2 (1 - rho) [(z + z') sigma / (g ln(m1/m0))]^2: too few at small K, for orientation."""
     check_design(design, m1, m0)
+    if not 0 < power < 1:
+        raise UserError(f"power {power}: must be between 0 and 1")
     z = float(stats.norm.ppf(0.5 + level / 2) + stats.norm.ppf(power))
     return 2 * (1 - design.correlation) * (z * design.seed_sd / (design.slope * math.log(m1 / m0))) ** 2
 
@@ -112,14 +119,22 @@ def check_design(design: Design, m1: float, m0: float) -> None:
     problems = [
         (design.num_sizes < MIN_SIZES, f"{design.num_sizes} sizes: the headline needs {MIN_SIZES} distinct"),
         (len(seeds) != design.num_sizes, f"{len(seeds)} numbers of seeds for {design.num_sizes} sizes"),
-        (min(seeds) < 1, f"{min(seeds)} seeds: at least 1 is needed"),
-        (not (math.isfinite(sigma) and sigma > 0), f"seed sd {sigma}: must be positive"),
+        (min(seeds, default=1) < 1, f"{min(seeds, default=1)} seeds: at least 1 is needed"),
+        (design.num_sizes > MAX_SIZES, f"{design.num_sizes} sizes: at most {MAX_SIZES} are simulated"),
+        (not 0 < sigma < MAX_LOSS, f"seed sd {sigma}: must be positive and finite"),
         (not -1 < rho < 1, f"correlation {rho}: must be between -1 and 1"),
-        (not design.lack_of_fit >= 0, f"lack of fit {design.lack_of_fit}: must not be negative"),
-        (not design.compute_range > 1, f"compute range {design.compute_range}: must be above 1"),
-        (not design.exponent > 0, f"exponent {design.exponent}: must be positive"),
+        (not 0 <= design.lack_of_fit < MAX_LOSS, f"lack of fit {design.lack_of_fit}: must not be negative"),
+        (not 1 < design.compute_range < 1e12, f"compute range {design.compute_range}: above 1, below 1e12"),
+        (
+            not 0 < design.exponent <= MAX_EXPONENT,
+            f"exponent {design.exponent}: above 0, to {MAX_EXPONENT:g}",
+        ),
+        (
+            not MIN_LOSS <= design.loss <= MAX_LOSS,
+            f"loss {design.loss}: from {MIN_LOSS:g} to {MAX_LOSS:g} nats",
+        ),
         (not 0 <= base < design.loss, f"irreducible loss {base}: from 0 to below the loss {design.loss}"),
-        (not (m1 > 0 and m0 > 0), f"multipliers {m1} and {m0}: must be positive"),
+        (not all(1e-3 <= m <= 1e3 for m in (m1, m0)), f"multipliers {m1} and {m0}: from 0.001 to 1000"),
         (m1 == m0, f"both multipliers are {m1}: there is nothing to tell apart"),
     ]
     for wrong, message in problems:

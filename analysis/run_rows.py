@@ -1,5 +1,6 @@
 """What a row of runs.csv must hold beyond the type of its cells: checked once, where the file is read."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from analysis.plan_file import Plan, PlanCell
 from analysis.schema import RUN_COLUMNS, Exclusion, Status
 from attnres.errors import UserError
 
-_PLANNED = ("variant", "seed", "lr")
+_PLANNED = ("variant", "stream", "seed", "lr")
 """Facts that a row shares with its cell of the plan."""
 _SIGNED = ("seed", "data_seed", "val_loss")
 """Numbers not checked for their sign: seeds have one, the loss is held to its range where it is used."""
@@ -34,14 +35,15 @@ def check_rows(path: Path, table: pd.DataFrame, plan: Plan) -> None:
     seen: set[str] = set()
     for row in table.to_dict("records"):
         try:
-            _check_row({str(name): value for name, value in row.items()}, seen)
+            check_row({str(name): value for name, value in row.items()}, seen)
             _check_plan(row, plan.by_spec.get(row["spec_id"]))
         except ValueError as error:
             advice = "make the table again (python -m analysis table)"
             raise UserError(f"{path}: run {row['spec_id'] or '?'} {error}; {advice}") from None
 
 
-def _check_row(row: Mapping[str, Any], seen: set[str]) -> None:
+def check_row(row: Mapping[str, Any], seen: set[str]) -> None:
+    """Refuse (``ValueError``) a row that contradicts itself or has a spec_id of ``seen``, which it joins."""
     if not row["spec_id"]:
         raise ValueError("has no spec_id")
     if row["spec_id"] in seen:
@@ -53,6 +55,17 @@ def _check_row(row: Mapping[str, Any], seen: set[str]) -> None:
         if not pd.isna(row[name]) and row[name] < 0:
             raise ValueError(f"has {name} {row[name]:g}, which cannot be negative")
     _check_exclusion(row)
+    _check_compute(row)
+
+
+def _check_compute(row: Mapping[str, Any]) -> None:
+    """``compute`` is the sum of its parts x tokens, where a run says its parts (imported ones need not)."""
+    parts = [row[f"flops_per_token_{part}"] for part in ("matmul", "attention", "head", "stream")]
+    if any(pd.isna(value) for value in (*parts, row["tokens"], row["compute"])):
+        return
+    total = sum(parts) * row["tokens"]
+    if not math.isclose(row["compute"], total, rel_tol=1e-9):
+        raise ValueError(f"has compute {row['compute']:.6g}, and its parts x tokens are {total:.6g}")
 
 
 def _check_exclusion(row: Mapping[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
     L_baseline(C') = L_variant(C),  m = C' / C
 
-Saturating laws where both arms determine an E above 0, else power laws. Interval: `paired_variance`.
+Saturating laws where both arms determine an E above 0, else power laws. Interval: `paired_variance`. Noise
+that looks like an E above 0 has no counterpart below it: with E = 0, 6x and a lack of fit of .005 nats the
+median is 1.255 to 1.264 for 1.25 (1.28 in the two fifths of studies that get an E, 1.25 in the others).
 """
 
 import math

@@ -4,7 +4,9 @@
 
 Variance = scatter about the line x leverage (1 + (x - mean x)^2 / s_x^2) / K + the curve's error through
 the same weights; Satterthwaite. It answers when the paired slope test prefers separate exponents (M2), and
-costs a wide interval at the ends of the ladder.
+costs a wide interval at the ends of the ladder. An E that may not be negative errs to one side, and so does
+the end of the line: with E = 0, 6x and a lack of fit of .005 nats its median is 1.26 for 1.25, a twelfth of
+its interval, which still covers 95 to 97 %.
 """
 
 import math
