@@ -19,16 +19,26 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     power.add_argument("--multiplier", type=float, default=1.25, help="true compute multiplier (1.25)")
     power.add_argument("--against", type=float, default=1.0, help="multiplier to tell it from (1)")
     power.add_argument("--power", type=float, default=0.8, help="power to plan for (0.8)")
-    power.add_argument("--sizes", type=int, help="distinct sizes")
-    power.add_argument("--seeds", type=int, help="seeds of every size")
-    power.add_argument("--range", type=float, help="largest compute over smallest")
-    power.add_argument("--seed-sd", type=float, help="standard deviation over seeds, nats")
-    power.add_argument("--correlation", type=float, help="of the seed noise of paired runs")
-    power.add_argument("--lack-of-fit", type=float, help="scatter of the laws that the arms share, nats")
-    power.add_argument("--exponent", type=float, help="of the law")
-    power.add_argument("--irreducible", type=float, help="irreducible loss, nats")
-    power.add_argument("--loss", type=float, help="loss at the middle of the ladder, nats")
+    power.epilog = "defaults without --pilot; with it, what the pilot's pairs measured stands in their place"
+    power.add_argument("--sizes", type=int, help="distinct sizes (5)")
+    power.add_argument("--seeds", type=int, help="seeds of every size (1)")
+    power.add_argument("--range", type=float, help="largest compute over smallest (30)")
+    power.add_argument("--seed-sd", type=float, help="standard deviation over seeds, nats (0.004)")
+    power.add_argument("--correlation", type=float, help="of the seed noise of paired runs (0.3)")
+    power.add_argument(
+        "--lack-of-fit", type=float, help="scatter of the laws that the arms share, nats (0.004)"
+    )
+    power.add_argument("--exponent", type=float, help="of the law (0.057)")
+    power.add_argument("--irreducible", type=float, help="irreducible loss, nats (0)")
+    power.add_argument("--loss", type=float, help="loss at the middle of the ladder, nats (1.8)")
     importer = add("import", run_import, "a CSV or an MLflow experiment of other runs -> plan.json, runs.csv")
+    importer.epilog = (
+        "needed of every run: variant (the arm), size (a label), tokens, val_loss (nats a token), compute "
+        "(training FLOPs of the arm itself). Taken where given: seed, lr, status, role (ladder, rate, null "
+        "or overhead_only), params, and every column of runs.csv in results/README.md. Example: python -m "
+        "analysis import --study results/mine --csv runs.csv --baseline prenorm --map variant=arm --map "
+        "val_loss=eval_loss"
+    )
     source = importer.add_mutually_exclusive_group(required=True)
     source.add_argument("--csv", type=Path, metavar="FILE", help="one run a line")
     source.add_argument("--mlflow", metavar="URI", help="tracking URI; needs --experiment")

@@ -79,6 +79,9 @@ def import_mlflow(uri: str, experiment: str, folder: Path, baseline: str, mappin
         raise UserError(f"--map is needed for {', '.join(missing)}, as {missing[0]}=params.NAME")
     for ours, source in mapping.items():
         _check_source(ours, source)
+    store = uri.removeprefix("sqlite:///")
+    if store != uri and not Path(store).is_file():  # the client would make an empty one
+        raise UserError(f"{uri}: there is no file {store}")
     client = MlflowClient(tracking_uri=uri)
     try:
         found = client.get_experiment_by_name(experiment)

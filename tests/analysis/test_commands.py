@@ -10,6 +10,8 @@ import pytest
 from analysis import commands
 from analysis.commands import main
 from analysis.dictionary import dictionary
+from analysis.importing import NEEDED
+from analysis.outlook import ASSUMED
 from analysis.schema import MULTIPLIER_COLUMNS, RUN_COLUMNS
 from tests.analysis.planted import ARMS, plan_throughput, planted_study
 from tests.analysis.studies import VARIANT, made_study
@@ -184,3 +186,15 @@ def test_the_committed_dictionary_is_the_one_of_the_code():
     if not path.exists():
         pytest.skip("results/README.md is not written yet: python -m analysis dictionary")
     assert path.read_text() == dictionary()
+
+
+def test_help_names_what_an_import_needs_and_what_a_plan_assumes(capsys):
+    for command in ("import", "power"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(name in text for name in NEEDED)
+    assumed = (ASSUMED.num_sizes, ASSUMED.num_seeds, ASSUMED.compute_range, ASSUMED.seed_sd)
+    law = (ASSUMED.correlation, ASSUMED.lack_of_fit, ASSUMED.exponent, ASSUMED.irreducible, ASSUMED.loss)
+    for value in (*assumed, *law):
+        assert f"({value:g})" in text

@@ -23,7 +23,7 @@ def planted_arms(design: Design, seed: int, m: float = 1.25):
 @pytest.mark.parametrize("estimator", LADDER_ESTIMATORS)
 @pytest.mark.parametrize(("irreducible", "exponent"), [(0.0, 0.057), (1.3, 0.2)])
 @pytest.mark.parametrize("sizes", [4, 5, 7, 10, 13])
-def test_planted_multiplier_is_recovered_without_bias(estimator, sizes, irreducible, exponent):
+def test_f12_planted_multiplier_is_recovered_without_bias(estimator, sizes, irreducible, exponent):
     """Noise of 1e-5 nats: what is left is bias. The variant costs 3 % more a token."""
     design = Design(sizes, 1, 1e-5, exponent=exponent, irreducible=irreducible, overhead=0.03)
     found = MULTIPLIERS.get(estimator)(planted_arms(design, seed=sizes), LEVEL)
@@ -44,7 +44,7 @@ def test_median_over_noisy_studies_is_the_planted_one(estimator, irreducible, ex
 
 
 @pytest.mark.parametrize("estimator", ["joint", "pair_slope", "pair_trend"])
-def test_arms_swapped_give_the_reciprocal(estimator):
+def test_f12_arms_swapped_give_the_reciprocal(estimator):
     for seed in range(4):
         arms = planted_arms(Design(6, 1, 0.002, lack_of_fit=0.003), seed)
         there = MULTIPLIERS.get(estimator)(arms, LEVEL)
@@ -54,7 +54,7 @@ def test_arms_swapped_give_the_reciprocal(estimator):
 
 
 @pytest.mark.parametrize("estimator", LADDER_ESTIMATORS)
-def test_an_arm_against_itself_is_exactly_one(estimator):
+def test_f12_an_arm_against_itself_is_exactly_one(estimator):
     arms = planted_arms(Design(5, 1, 0.002, lack_of_fit=0.003), 0)
     same = arms_of(
         np.log(arms.compute_baseline / 1e13),

@@ -148,3 +148,46 @@ def test_an_mlflow_experiment_is_read_to_its_last_page(tmp_path, capsys, monkeyp
     ):
         assert main([*begin, *more]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path, capsys):
+    sources = ("variant=tags.arm", "size=params.model", "tokens=params.D", "compute=params.C", "val_loss=metrics.l")  # fmt: skip
+    store = tmp_path / "mistyped.db"
+    begin = ["import", "--study", str(tmp_path / "s"), "--mlflow", f"sqlite:///{store}", "--baseline", "base"]
+    assert main([*begin, "--experiment", "theirs", *(f"--map={source}" for source in sources)]) == 2
+    assert f"there is no file {store}" in capsys.readouterr().err
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("budget", "-1", "line 2: budget: Input should be greater than 0"),
+        ("budget", "0", "line 2: budget: Input should be greater than 0"),
+        ("lr", "0", "line 2: lr: Input should be greater than 0"),
+        ("params", "-5", "line 2: params: Input should be greater than 0"),
+        ("params_decoder", "-5", "line 2: the run has params_decoder -5, which cannot be negative"),
+        ("batch_tokens", "-1", "line 2: the run has batch_tokens -1, which cannot be negative"),
+    ],
+)
+def test_numbers_that_cannot_be_are_named_when_they_come_in(tmp_path, capsys, column, value, words):
+    rows = [row | {column: ""} for row in foreign_rows()]
+    rows[0][column] = value
+    write_rows(tmp_path / "theirs.csv", rows)
+    assert run_import(tmp_path / "study", tmp_path / "theirs.csv") == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+    assert not (tmp_path / "study").exists()
+
+
+def test_compute_that_contradicts_its_parts_is_named(tmp_path, capsys):
+    rows = [
+        row | {f"flops_per_token_{part}": row["C"] / row["D"] / 4 for part in ("matmul", "attention", "head", "stream")}
+        for row in foreign_rows()
+    ]  # fmt: skip
+    write_rows(tmp_path / "theirs.csv", rows)
+    assert run_import(tmp_path / "study", tmp_path / "theirs.csv") == 0
+    rows[0]["C"] = 2 * rows[0]["C"]
+    write_rows(tmp_path / "theirs.csv", rows)
+    assert run_import(tmp_path / "again", tmp_path / "theirs.csv") == 2
+    assert "line 2: the run has compute" in capsys.readouterr().err

@@ -22,7 +22,7 @@ SHAPE = ModelShape(depth=3, width=64, num_heads=4, mlp_width=172, vocab_size=96,
 
 @EVERY_STREAM
 @pytest.mark.parametrize("tied", [False, True])
-def test_law_9_parameters_equal_the_closed_form(stream_spec: StreamSpec, tied: bool) -> None:
+def test_s06_law_9_parameters_equal_the_closed_form(stream_spec: StreamSpec, tied: bool) -> None:
     shape = small_shape(tied=tied)
     model = build(shape, stream_spec, seed=0)
     counted = count_parameters(model)
@@ -43,7 +43,7 @@ def counted_step() -> dict[str, dict]:
     return counter.get_flop_counts()
 
 
-def test_law_9_flops_of_matrices_attention_and_head_agree_with_the_counter(counted_step: dict) -> None:
+def test_s04_law_9_flops_of_matrices_attention_and_head_agree_with_the_counter(counted_step: dict) -> None:
     tokens = 2 * SHAPE.seq_len
     flops = flops_per_token(SHAPE, StreamSpec(name="additive"))
     total: dict[str, int] = {}
@@ -69,7 +69,9 @@ def test_law_9_flops_of_matrices_attention_and_head_agree_with_the_counter(count
 
 
 @each(subjects(SHAPE))
-def test_law_9_flops_of_the_stream_agree_with_the_counter_on_contractions(stream_spec: StreamSpec) -> None:
+def test_s04_law_9_flops_of_the_stream_agree_with_the_counter_on_contractions(
+    stream_spec: StreamSpec,
+) -> None:
     """Every read as einsum products, and every new source's mean square as one: what the closed form counts.
 
     A stream without depth attention has no contraction. A control that throws its attention's result away
@@ -119,6 +121,24 @@ def test_the_overhead_only_control_costs_what_the_arm_it_stands_for_costs(
     control = StreamSpec(name="overhead_only", options=options)
     assert flops_per_token(SHAPE, control) == flops_per_token(SHAPE, paid)
     assert parameters_of(SHAPE, control) == parameters_of(SHAPE, paid)
+
+
+@EVERY_STREAM
+def test_s05_doubling_the_context_changes_attention_as_documented_and_nothing_else(
+    stream_spec: StreamSpec,
+) -> None:
+    """Causal: a token sees (T + 1) / 2 positions, 4 d forward FLOPs each, three times that in training."""
+    twice = SHAPE.model_copy(update={"seq_len": 2 * SHAPE.seq_len})
+    short, long = flops_per_token(SHAPE, stream_spec), flops_per_token(twice, stream_spec)
+    assert long.attention - short.attention == 3 * SHAPE.depth * 4 * SHAPE.width * SHAPE.seq_len / 2
+    assert (long.matmul, long.head, long.stream) == (short.matmul, short.head, short.stream)
+
+
+@EVERY_STREAM
+def test_s06_tying_saves_exactly_one_table_in_every_arm(stream_spec: StreamSpec) -> None:
+    tied, untied = (parameters_of(SHAPE.model_copy(update={"tied": t}), stream_spec) for t in (True, False))
+    assert untied.total - tied.total == SHAPE.vocab_size * SHAPE.width
+    assert (untied.decoder, untied.stream, untied.embedding) == (tied.decoder, tied.stream, tied.embedding)
 
 
 def test_full_costs_about_8_depth_squared_width_forward() -> None:
