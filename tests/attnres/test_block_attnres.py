@@ -75,7 +75,7 @@ def test_r06_the_block_map_is_printed_and_units_are_named() -> None:
     [
         ({}, "exactly one of num_blocks, block_size"),
         ({"num_blocks": 2, "block_size": 3}, "given: num_blocks, block_size"),
-        ({"blocks": 2}, "Extra inputs are not permitted"),
+        ({"blocks": 2}, "unknown option blocks; it knows num_blocks"),
         ({"num_blocks": 0}, "greater than or equal to 1"),
     ],
 )
