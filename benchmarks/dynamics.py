@@ -72,7 +72,7 @@ def measured(spec: RunSpec, turns: int) -> Ratio:
     )
 
 
-def rows(turns: int = 41) -> list[dict[str, Any]]:
+def rows(turns: int = 15) -> list[dict[str, Any]]:
     found = []
     for spec in demo_cells():
         one = measured(spec, turns)
