@@ -97,6 +97,7 @@ RUN_COLUMNS: tuple[Column, ...] = (
     Column("precision", "str", "", "fp32 or bf16 (autocast)"),
     Column("threads", "int", "", "CPU threads", True),
     Column("compile", "bool", "", "whether torch.compile was used", True),
+    Column("kernels", "str", "", "row kernels: c or torch; other rounding"),
     Column("torch_version", "str", "", "torch that trained the run"),
     Column("git_sha", "str", "", "commit of the code that trained the run"),
     Column("started_at", "str", "UTC", "start of the first attempt, ISO 8601"),

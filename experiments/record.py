@@ -92,6 +92,8 @@ class RunRecord(BaseModel):
     precision: str
     threads: int
     compile: bool
+    kernels: str
+    """``c`` or ``torch``: what the row kernels ran on (`attnres.kernels`)."""
     torch_version: str
     git_sha: str
     started_at: str

@@ -16,6 +16,7 @@ import lightning.pytorch as lightning
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from attnres import kernels
 from attnres.accounting import FlopCount, ParameterCount, count_parameters, flops_per_token
 from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
@@ -204,7 +205,8 @@ class _Attempt:
             device=device_kind(self.device),
             precision=spec.train.precision,
             threads=self.settings.threads,
-            compile=False,  # no run is compiled: bf16 gradients under compile are not understood yet
+            compile=False,  # docs/decisions/2026-11-29-compile-in-bf16.md
+            kernels=kernels.backend() if self.device.type == "cpu" else "torch",
             torch_version=torch.__version__,
             git_sha=git_sha(),
             started_at=self.started_at,

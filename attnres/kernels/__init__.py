@@ -19,7 +19,7 @@ from attnres.kernels.native import address, addresses, code, codes
 
 
 def backend() -> str:
-    """``c`` or ``torch``: what CPU tensors are served by here (not in a run's record yet)."""
+    """``c`` or ``torch``: what CPU tensors are served by here."""
     return "c" if native._enabled and native.available() else "torch"
 
 

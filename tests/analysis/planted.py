@@ -262,6 +262,7 @@ def _row(
         "precision": "fp32",
         "threads": 1,
         "compile": False,
+        "kernels": "c",
         "torch_version": "2.13.0",
         "git_sha": "0" * 40,
         "started_at": "2026-01-01T00:00:00Z",
