@@ -12,7 +12,7 @@ PORT ?= 5000
 export MLFLOW_DISABLE_TELEMETRY := true
 
 STUDY_STAGES := table fits multipliers figures report
-.PHONY: help setup reproduce test test-slow test-services lint format plan sweep status sync $(STUDY_STAGES) paper bench ui clean
+.PHONY: help setup reproduce test test-slow test-services lint format plan sweep status sync $(STUDY_STAGES) paper quotes bench ui clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
@@ -64,8 +64,12 @@ table: setup  ## STUDY=results/...: run records -> runs.csv, curves.parquet
 fits multipliers figures report: setup  ## STUDY=results/...: one stage of the analysis, from runs.csv
 	@$(PYTHON) -m analysis $@ --study $(STUDY)
 
-paper: setup  ## the published numbers through the same analysis -> results/paper
+paper: setup  ## the published numbers through the same analysis -> results/paper; then quotes
 	@$(PYTHON) -m analysis paper
+	@$(MAKE) --no-print-directory quotes
+
+quotes: setup  ## fill the marked numbers in README.md and docs/ from the committed results (the tests refuse stale ones)
+	@$(PYTHON) -m analysis quotes README.md $(wildcard docs/*.md docs/decisions/*.md)
 
 bench: setup  ## speed and memory: interleaved ratios with their bars, written to runs/bench.json
 	@$(PYTHON) -m benchmarks
