@@ -12,7 +12,7 @@ PORT ?= 5000
 export MLFLOW_DISABLE_TELEMETRY := true
 
 STUDY_STAGES := table fits multipliers figures report
-.PHONY: help setup reproduce test test-slow test-services lint format plan sweep status sync $(STUDY_STAGES) paper quotes bench ui clean
+.PHONY: help setup reproduce test test-slow test-services test-slurm lint format plan sweep status sync $(STUDY_STAGES) paper quotes bench ui clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
@@ -40,6 +40,12 @@ test-slow: setup  ## the long suites: coverage of the intervals, compiled steps,
 test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run
 	@$(PYTHON) -m pytest -m services --timeout 1800
 
+test-slurm: setup  ## the launcher on a real Slurm, installed from Debian's packages if it is missing (ten minutes)
+	@PATH="$$PATH:/usr/sbin:/sbin"; for program in slurmctld slurmd sbatch munged; do command -v $$program; done \
+	  | wc -l | grep -qx 4 || { apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; } >/dev/null
+	@$(PYTHON) -m pytest -m slurm --timeout 2400
+
 lint: setup  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
@@ -49,8 +55,8 @@ format: setup  ## let ruff format and sort
 plan: setup  ## GRID=...: what would be trained, what is done, what it costs
 	@$(PYTHON) -m sweeps plan $(GRID) --jobs $(JOBS) --runs $(RUNS)
 
-sweep: setup  ## GRID=... [JOBS=n]: train what is missing
-	@$(PYTHON) -m sweeps run $(GRID) --jobs $(JOBS) --launcher $(LAUNCHER) --runs $(RUNS)
+sweep: setup  ## GRID=... [JOBS=n] [LAUNCHER=slurm SITE=site.toml]: train what is missing
+	@$(PYTHON) -m sweeps run $(GRID) --jobs $(JOBS) --launcher $(LAUNCHER) $(if $(SITE),--site $(SITE)) --runs $(RUNS)
 
 status: setup  ## GRID=...: cells finished, failed, running, missing
 	@$(PYTHON) -m sweeps status $(GRID) --runs $(RUNS)

@@ -22,12 +22,16 @@ def execute(run_dir: str, sweep_pid: int) -> None:
     If the sweep's process ``sweep_pid`` dies, however it dies, the cell gets SIGTERM: it checkpoints and
     ends, so that the next sweep finds nothing running.
     """
-    folder = Path(run_dir)
-    log = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    threading.Thread(target=_end_with, args=(sweep_pid,), daemon=True).start()
+    sys.exit(run_in_log(Path(run_dir)))
+
+
+def run_in_log(run_dir: Path) -> int:
+    """Run the cell in ``run_dir`` -> its exit code; what this process prints goes to its log from now on."""
+    log = os.open(run_dir / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    threading.Thread(target=_end_with, args=(sweep_pid,), daemon=True).start()
-    sys.exit(main(["run", str(folder / SPEC_FILE), "--settings", str(folder / SETTINGS_FILE)]))
+    return main(["run", str(run_dir / SPEC_FILE), "--settings", str(run_dir / SETTINGS_FILE)])
 
 
 def said_in_log(run_dir: Path, start: int, kind: str) -> list[str]:

@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
         if name == "run":
             command.add_argument("--data", type=Path, default=Path("data"), help="folder of the token files")
             command.add_argument("--launcher", default="local", help="where cells are executed")
+            command.add_argument(
+                "--site", type=Path, help="site file of --launcher slurm (default: site.toml if it is there)"
+            )
             command.add_argument("--threads", type=int, default=1, help="CPU threads of a cell")
             command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
             command.add_argument("--no-tracking", action="store_true", help="do not mirror to MLflow")

@@ -13,8 +13,9 @@ from experiments.settings import Settings
 from experiments.tracking import prepare_store, store_uri, sync
 from sweeps.grid import GRIDS, Grid, load_grid
 from sweeps.launch.base import LAUNCHERS
-from sweeps.plan import CellState, PlannedCell, make_plan, plan_document, write_plan
+from sweeps.plan import CellState, PlannedCell, make_plan, plan_document, with_queue, write_plan
 from sweeps.show import ProgressLines, print_plan, summary
+from sweeps.slurm_queue import read_queue
 from sweeps.throughput import measure_missing
 
 FAILED_STATES = (CellState.FAILED, CellState.DIVERGED, CellState.DAMAGED)
@@ -33,7 +34,7 @@ def plan(options: argparse.Namespace) -> int:
     grid = load_grid(options.grid)
     _check_folders(grid, options)
     write_plan(grid, options.results / grid.name)
-    planned = make_plan(grid, options.runs)
+    planned = _planned(grid, options.runs)
     print(f"{grid.name}: {grid.description}")
     print_plan(planned, options.jobs)
     _tell_damaged(planned)
@@ -45,7 +46,7 @@ def plan(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Train what is missing; then measure throughput side by side where that is missing."""
     grid = load_grid(options.grid)
-    launcher = LAUNCHERS.get(options.launcher)()
+    launcher = LAUNCHERS.get(options.launcher)(options.site)
     settings = Settings(
         runs=options.runs.resolve(),
         data=options.data.resolve(),
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     launcher.check(settings)
     _check_folders(grid, options)
     write_plan(grid, options.results / grid.name)
-    planned = make_plan(grid, options.runs)
+    planned = _planned(grid, options.runs)
     cells = [item.cell for item in planned if item.to_train]
     print(f"{grid.name}: {summary(planned)}", flush=True)
     _tell_damaged(planned)
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         _prepare(grid, settings)
         show = ProgressLines(len(planned), sum(item.done for item in planned))
         whole = launcher.launch(cells, settings, jobs=options.jobs, fail_fast=options.fail_fast, show=show)
-        planned = make_plan(grid, options.runs)
+        planned = _planned(grid, options.runs)
         print(f"{grid.name}: {summary(planned)}", flush=True)
         if not whole:
             raise KeyboardInterrupt
@@ -78,7 +79,7 @@ def status(options: argparse.Namespace) -> int:
     """Count the cells; exit code 1 if any failed."""
     grid = load_grid(options.grid)
     _check_runs(options.runs)
-    planned = make_plan(grid, options.runs)
+    planned = _planned(grid, options.runs)
     print(f"{grid.name}: {summary(planned)}")
     for item in planned:
         if item.state is not CellState.FINISHED:
@@ -114,6 +115,16 @@ def _prepare(grid: Grid, settings: Settings) -> None:
             prepare_store(store_uri(settings.runs))
         except UserError as error:
             print(f"warning: {error}; cells train all the same", file=sys.stderr)
+
+
+def _planned(grid: Grid, runs: Path) -> list[PlannedCell]:
+    """The plan, with what Slurm's queue holds of it; without the queue's word, a warning."""
+    try:
+        queue = read_queue(runs)  # before the records: a job that has left the queue has written its own
+    except UserError as error:
+        print(f"warning: {error}", file=sys.stderr)
+        queue = {}
+    return with_queue(make_plan(grid, runs), queue)
 
 
 def _tell_damaged(planned: Sequence[PlannedCell]) -> None:

@@ -1,8 +1,8 @@
 """The dry run: what a grid would train, what is done, what it would cost; and plan.json."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from experiments.record import RunRecord, RunStatus, read_record
 from experiments.run_folder import is_running
 from experiments.spec import NUMERICS
 from sweeps.grid import Cell, Grid
+from sweeps.slurm_queue import QueuedJob
 
 PLAN_SCHEMA_VERSION = 1
 FALLBACK_FLOPS_PER_SECOND = 2e10
@@ -29,6 +30,8 @@ class CellState(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     RUNNING = "running"
+    QUEUED = "queued"
+    """A scheduler holds a job for it that is not at work."""
     STARTED = "started"
     """Has a folder but no record and no process: killed; the next sweep continues it."""
     MISSING = "missing"
@@ -46,7 +49,7 @@ class PlannedCell:
     seconds: float
     """Expected or measured training time."""
     problem: str = ""
-    """Of a damaged cell: which file, and what to do."""
+    """Of a damaged cell: which file, and what to do; of one in a scheduler's queue: its job."""
 
     @property
     def done(self) -> bool:
@@ -93,6 +96,18 @@ def make_plan(grid: Grid, runs: Path) -> list[PlannedCell]:
         )
         for cell, state, record, problem in states
     ]
+
+
+def with_queue(plan: Sequence[PlannedCell], queue: Mapping[str, QueuedJob]) -> list[PlannedCell]:
+    """``plan`` with the cells that have a job in Slurm's queue (by spec_id) as queued or running."""
+    return [_in_queue(item, queue.get(item.cell.spec.spec_id)) for item in plan]
+
+
+def _in_queue(item: PlannedCell, job: QueuedJob | None) -> PlannedCell:
+    if job is None or not item.to_train:
+        return item
+    waiting = job.waiting and item.state is not CellState.RUNNING
+    return replace(item, state=CellState.QUEUED if waiting else CellState.RUNNING, problem=str(job))
 
 
 def _speeds(records: list[RunRecord]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.launch.base import Ended, Event, Progress, Stopping, Warned
+from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 
 LINE_SECONDS = 10.0
@@ -52,6 +52,8 @@ class ProgressLines:
         elif isinstance(event, Stopping):
             what = "cell to write its checkpoint" if event.cells == 1 else "cells to write their checkpoints"
             print(f"  waiting for {event.cells} {what} (at most {event.seconds:.0f} s)", flush=True)
+        elif isinstance(event, Note):
+            print(f"  {event.message}", flush=True)
         elif time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
             print(self._line(event), flush=True)
@@ -60,6 +62,7 @@ class ProgressLines:
         done = self.done_before + progress.done
         head = f"[{done}/{self.planned} cells"
         head += f", failed: {progress.failed}" if progress.failed else ""
+        head += f", queued: {progress.queued}" if progress.queued else ""
         head += f", {duration(progress.seconds_left)} left]"
         cells = []
         for running in progress.running:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from attnres.registry import Registry
 from experiments.settings import Settings
@@ -18,6 +19,8 @@ class Progress:
     total: int
     running: tuple["Running", ...]
     seconds_left: float | None
+    queued: int = 0
+    """Waiting for a machine, where a scheduler hands them out."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,26 @@ class Stopping:
     """At most."""
 
 
-Event = Progress | Ended | Warned | Stopping
+@dataclass(frozen=True)
+class Note:
+    """Something about the sweep as a whole."""
+
+    message: str
+
+
+Event = Progress | Ended | Warned | Stopping | Note
 Show = Callable[[Event], None]
 
 
 class Launcher(ABC):
-    """Abstract launcher. Implementations must leave nothing running when `launch` returns."""
+    """Abstract launcher. When `launch` returns, nothing runs that the same command would start a second time.
+
+    Args:
+        site_file: what it must know of the place where cells are executed (``--site``).
+    """
+
+    def __init__(self, site_file: Path | None = None) -> None:
+        self.site_file = site_file
 
     def check(self, settings: Settings) -> None:  # noqa: B027  (most have nothing to refuse)
         """Refuse (``UserError``) settings that no cell could be executed with."""

@@ -39,7 +39,9 @@ class LocalPool(Launcher):
     """A pool of ``jobs`` processes; cells of another launcher are waited for, never started twice."""
 
     def check(self, settings: Settings) -> None:
-        """The device must be here."""
+        """The device must be here; there is nothing to know of a site."""
+        if self.site_file is not None:
+            raise UserError(f"--site {self.site_file}: the local launcher has no site; add --launcher slurm")
         find_device(settings)
 
     def launch(

@@ -1,0 +1,188 @@
+"""Cells as tasks of Slurm's job arrays, through submitit: submitted once, then watched in the queue.
+
+The jobs do not depend on the sweep that submitted them: interrupted, it leaves them in the queue, and the
+same command watches them again. Which cells are queued is squeue's word (`sweeps.slurm_queue`), which run is
+at work that of its lock, which is done its record.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import submitit
+from filelock import FileLock, Timeout
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from attnres.errors import UserError
+from attnres.files import write_json
+from experiments.run_folder import SETTINGS_FILE, prepare_folder
+from experiments.settings import Settings
+from sweeps.grid import Cell
+from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Note, Show
+from sweeps.launch.slurm_job import CellJob
+from sweeps.launch.slurm_watch import Watch, stop_on_signals
+from sweeps.plan import CellState, state_of
+from sweeps.site import Site, read_site
+from sweeps.slurm_queue import JOB_PREFIX, SLURM_FOLDER, batches, read_queue, write_batch
+
+PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
+LOCK_SECONDS = 120.0
+"""A sweep waits this long for another one that is submitting."""
+RESOLUTION_SECONDS = 60
+"""Slurm may give the signal this much early."""
+
+
+@LAUNCHERS.register("slurm")
+class SlurmArrays(Launcher):
+    """One array task a cell; a cell that is queued or running is never submitted again."""
+
+    def __init__(self, site_file: Path | None = None) -> None:
+        super().__init__(site_file)
+        self.site = read_site(site_file)
+
+    def check(self, settings: Settings) -> None:
+        """Slurm's commands are here, and the site can carry a cell."""
+        missing = [name for name in PROGRAMS if shutil.which(name) is None]
+        if missing:
+            raise UserError(
+                f"launcher slurm: {', '.join(missing)} not found; start the sweep on a machine of the "
+                "cluster, or use --launcher local"
+            )
+        if self.site.nodes * max(self.site.gpus, 1) > 1:
+            raise UserError(
+                f"site: nodes {self.site.nodes}, gpus {self.site.gpus}: a cell trains on one device; "
+                "ask for one of each"
+            )
+        if settings.device == "cuda" and not self.site.gpus:
+            raise UserError("site: gpus 0, but --device cuda; set gpus = 1 in the site file")
+
+    def launch(
+        self,
+        cells: Sequence[Cell],
+        settings: Settings,
+        *,
+        jobs: int,  # noqa: ARG002
+        fail_fast: bool,
+        show: Show,
+    ) -> bool:
+        """Submit what is not queued yet, then watch until every cell has ended.
+
+        ``jobs`` is for the machine that the sweep runs on: here the site's ``side_by_side`` counts.
+        """
+        watch = Watch(cells, settings, show)
+        with stop_on_signals(watch):
+            watch.drop(self._submit(cells, settings, show))
+            return watch.wait(fail_fast=fail_fast)
+
+    def _submit(self, cells: Sequence[Cell], settings: Settings, show: Show) -> list[Cell]:
+        """Submit the cells that no job and no process works on; returns those whose folder cannot be used."""
+        folder = settings.runs / SLURM_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock")
+        try:
+            lock.acquire(timeout=LOCK_SECONDS)
+        except Timeout:
+            raise UserError(f"{folder}: another sweep is submitting; wait for it or stop it") from None
+        with lock:
+            queue = read_queue(settings.runs)
+            _forget_batches(settings.runs, {job.batch for job in queue.values()})
+            idle = [cell for cell in cells if cell.spec.spec_id not in queue and _startable(cell, settings)]
+            if at_work := len(cells) - len(idle):
+                show(Note(f"{at_work} cells are queued or running already: not submitted again"))
+            refused = [cell for cell in idle if not _prepared(cell, settings, show)]
+            submitted = [cell for cell in idle if cell not in refused]
+            for chunk in split(submitted, self.site.array_limit):
+                job_id = submit_array(chunk, settings, self.site)
+                show(Note(f"submitted {len(chunk)} cells as job {job_id}"))
+            return refused
+
+
+def split(cells: Sequence[Cell], limit: int) -> list[Sequence[Cell]]:
+    """Arrays of at most ``limit`` cells, in order, none empty."""
+    return [cells[start : start + limit] for start in range(0, len(cells), limit)]
+
+
+def submit_array(cells: Sequence[Cell], settings: Settings, site: Site) -> str:
+    """Submit ``cells`` as the tasks of one array; returns the number of its job.
+
+    Raises:
+        UserError: sbatch refuses; nothing is queued then.
+    """
+    batch = f"{settings.grid}-{uuid4().hex[:8]}"
+    folder = write_batch(settings.runs, batch, [cell.spec.spec_id for cell in cells])
+    limit = site.minutes * 60
+    useful = max(limit - site.signal_seconds - RESOLUTION_SECONDS, limit / 2)
+    tasks = [CellJob(str(settings.runs / cell.spec.spec_id), site.requeues, useful) for cell in cells]
+    try:
+        executor = submitit.SlurmExecutor(folder=folder)
+        executor.update_parameters(**parameters(site, settings, batch))
+        submitted = executor.submit_array(tasks)
+    except (FailedJobError, FailedSubmissionError, subprocess.SubprocessError) as error:
+        shutil.rmtree(folder)
+        raise UserError(f"sbatch: {_last_line(error)}; mend the site file and start again") from error
+    return str(submitted[0].job_id).split("_")[0]
+
+
+def parameters(site: Site, settings: Settings, batch: str) -> dict[str, Any]:
+    """What submitit writes into the script.
+
+    The signal goes to the job's step, hence to the training process: with ``B:`` it would go to the batch
+    shell, which does not pass it on. ``--cpus-per-task`` is told to srun too, which no longer takes it over
+    from sbatch (Slurm 22.05).
+    """
+    cpus = site.cpus or settings.threads
+    asked = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
+        "gpus_per_node": site.gpus or None,
+        "mem": f"{round(site.memory_gb * 1024)}MB" if site.memory_gb else None,
+        "setup": list(site.setup) or None,
+    }
+    return {name: value for name, value in asked.items() if value is not None} | {
+        "job_name": JOB_PREFIX + batch,
+        "time": site.minutes,
+        "nodes": site.nodes,
+        "ntasks_per_node": 1,
+        "cpus_per_task": cpus,
+        "signal_delay_s": site.signal_seconds,
+        "array_parallelism": site.side_by_side,
+        "srun_args": [f"--cpus-per-task={cpus}"],
+        "additional_parameters": {"requeue": True}
+        | {name.replace("_", "-"): value for name, value in site.sbatch.items()},
+    }
+
+
+def _startable(cell: Cell, settings: Settings) -> bool:
+    state = state_of(settings.runs / cell.spec.spec_id)[0]
+    return state not in (CellState.FINISHED, CellState.DIVERGED, CellState.RUNNING, CellState.DAMAGED)
+
+
+def _prepared(cell: Cell, settings: Settings, show: Show) -> bool:
+    """Make the run's folder; what keeps it from being used is that cell's failure."""
+    try:
+        run_dir = prepare_folder(cell.spec, settings)
+    except UserError as error:
+        show(Ended(cell, "failed", str(error)))
+        return False
+    write_json(run_dir / SETTINGS_FILE, settings.model_dump(mode="json"))
+    return True
+
+
+def _forget_batches(runs: Path, queued: set[str]) -> None:
+    """Remove the folders of arrays that have left the queue and whose cells are done."""
+    done = (CellState.FINISHED, CellState.DIVERGED)
+    for batch, cells in batches(runs).items():
+        if batch not in queued and all(state_of(runs / spec_id)[0] in done for spec_id in cells):
+            shutil.rmtree(runs / SLURM_FOLDER / batch)
+
+
+def _last_line(error: Exception) -> str:
+    """sbatch's own words in an error of submitit."""
+    told = re.findall(r"^.*sbatch: error: (.+)$", str(error), flags=re.MULTILINE)
+    return told[-1] if told else " ".join(str(error).split())

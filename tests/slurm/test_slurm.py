@@ -1,0 +1,218 @@
+"""Whole sweeps through a real Slurm: limits shorter than a cell, preemption, two sweeps at once, scancel."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.run_folder import is_running
+from sweeps.grid import load_grid
+from tests.slurm.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
+
+LIMIT_SECONDS = 60
+"""Slurm's smallest time limit."""
+SITE = "partition = 'low'\nminutes = 1\nsignal_seconds = 1\narray_limit = 3\nside_by_side = 2\n"
+GRID = """
+from attnres.shape import ModelShape
+from attnres.stream_spec import StreamSpec
+from sweeps.grid import ADDITIVE, GRIDS, Grid, Rung, pairs
+
+ARMS = (ADDITIVE, StreamSpec(name="full_attnres"))
+
+
+@GRIDS.register("{name}")
+def make() -> Grid:
+    cells = []
+    for width, tokens_per_param in {rungs}:
+        shape = ModelShape(depth=3, width=width, num_heads=2, mlp_width=2 * width, vocab_size=64, seq_len=64)
+        cells += pairs(Rung(shape, tokens_per_param), arms=ARMS, dataset="synthetic", recipe="smoke")
+    return Grid("{name}", "cells of chosen lengths", ARMS, tuple(cells))
+"""
+LONG, SHORT = 40, 12
+"""Widths."""
+
+
+class Sweeps:
+    """``python -m sweeps`` in a folder, with or without the cluster."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.runs = folder / "runs"
+        (folder / "site.toml").write_text(SITE)
+
+    def grid(self, name: str, *rungs: tuple[int, float]) -> Path:
+        path = self.folder / f"{name}.py"
+        path.write_text(GRID.format(name=name, rungs=rungs))
+        return path
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sweeps", *map(str, arguments)],
+            cwd=self.folder,
+            env={**self.cluster.environment, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, *arguments: object) -> tuple[int, str]:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=900)
+        return process.returncode, output
+
+    def step(self, spec_id: str) -> int:
+        path = self.runs / spec_id / "metrics.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The history without the wall clock."""
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
+
+
+def record(run_dir: Path) -> dict[str, Any]:
+    return json.loads((run_dir / "record.json").read_text())
+
+
+def wait_for(what: str, ready: Callable[[], bool], *, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.5)
+
+
+def tokens_per_param(sweeps: Sweeps, seconds: float) -> float:
+    """Length of the long cells such that the faster one trains for ``seconds`` here."""
+    path = sweeps.grid("speed", (LONG, 20))
+    code, output = sweeps.finish("run", path, "--no-tracking", "--jobs", 2, "--runs", "speed_runs")
+    assert code == 0, output
+    cells = load_grid(str(path)).cells
+    speeds = [record(sweeps.folder / "speed_runs" / c.spec.spec_id)["tokens_per_second"] for c in cells]
+    return round(max(speeds) * seconds / cells[0].params)
+
+
+def test_l12_w06_w07_w10_limits_and_preemption_change_no_result(cluster, tmp_path):
+    sweeps = Sweeps(cluster, tmp_path)
+    path = sweeps.grid("clustered", (LONG, tokens_per_param(sweeps, 3 * LIMIT_SECONDS)), (SHORT, 8))
+    cells = load_grid(str(path)).cells
+    long = [cell.spec.spec_id for cell in cells[:2]]
+    command = ("run", path, "--no-tracking", "--launcher", "slurm")
+    first = sweeps.start(*command)
+    wait_for("a cell trains", lambda: sweeps.step(long[0]) > 10)
+
+    second = sweeps.start(*command)
+    time.sleep(15)
+    first.send_signal(signal.SIGINT)
+    told, _ = first.communicate(timeout=60)
+    assert first.returncode == 130, told
+    assert told.count("submitted ") == 2 and "cells stay in the queue" in told
+    names = set(cluster.call("squeue", "--noheader", "--format=%j").split())
+    assert len(names) <= 2, "the second sweep submitted cells again"
+    code, status = sweeps.finish("status", path)
+    assert code == 0 and re.search(r"(running|queued): .*\(job \d", status), status
+
+    preempt(cluster, sweeps, long[1])
+    told, _ = second.communicate(timeout=1200)
+    assert second.returncode == 0, told
+    assert "submitted " not in told and "not submitted again" in told
+    assert cluster.call("squeue", "--noheader") == ""
+
+    code, output = sweeps.finish(
+        "run", path, "--no-tracking", "--jobs", 2, "--runs", "local", "--results", "local_results"
+    )
+    assert code == 0, output
+    for cell in cells:
+        here, there = sweeps.runs / cell.spec.spec_id, tmp_path / "local" / cell.spec.spec_id
+        assert [row["step"] for row in rows(here)] == list(range(1, cell.spec.steps + 1))
+        assert rows(here) == rows(there)
+        assert record(here)["status"] == "finished"
+        assert record(here)["val_loss"] == record(there)["val_loss"]
+    assert all(record(sweeps.runs / spec_id)["attempts"] >= 3 for spec_id in long)
+    assert not list(sweeps.runs.rglob("*.tmp"))
+
+    before = cluster.call("scontrol", "show", "config")
+    code, output = sweeps.finish(*command)
+    assert code == 0 and "submitted" not in output
+    assert job_number(before) == job_number(cluster.call("scontrol", "show", "config")), "submitted again"
+
+
+def job_number(configuration: str) -> str:
+    return re.search(r"NEXT_JOB_ID\s*=\s*(\d+)", configuration)[1]
+
+
+def preempt(cluster: Cluster, sweeps: Sweeps, spec_id: str) -> None:
+    """A job of the higher partition takes the cell's node; the cell must write its checkpoint and requeue."""
+    run_dir = sweeps.runs / spec_id
+
+    def node() -> str:
+        for line in cluster.call(
+            "squeue", "--noheader", "--array", "--states=RUNNING", "--format=%j|%K|%N"
+        ).splitlines():
+            name, task, place = line.split("|")
+            batch = sweeps.runs / "slurm" / name.removeprefix("attnres-") / "cells.json"
+            if (
+                batch.exists()
+                and json.loads(batch.read_text())["cells"][int(task) if task.isdigit() else 0] == spec_id
+            ):
+                return place
+        return ""
+
+    log = run_dir / "log.txt"
+    wait_for("a job of the cell that has just begun to train", lambda: bool(node()) and is_running(run_dir))
+    requeued = log.read_text().count("is requeued")
+    urgent = (
+        "sbatch",
+        "--parsable",
+        "--partition=high",
+        f"--nodelist={node()}",
+        "--output=/dev/null",
+        "--wrap",
+    )
+    job_id = cluster.call(*urgent, "sleep 5").strip()
+    wait_for("the cell gives way", lambda: log.read_text().count("is requeued") > requeued, seconds=60)
+    wait_for(
+        "the urgent job is over",
+        lambda: f" {job_id} " not in cluster.call("squeue", "--noheader"),
+        seconds=120,
+    )
+    assert "preempted" in (cluster.folder / "slurmctld.log").read_text()
+
+
+def test_w07_a_job_that_a_person_cancels_stays_cancelled(cluster, tmp_path):
+    sweeps = Sweeps(cluster, tmp_path)
+    path = sweeps.grid("cancelled", (LONG, 4000))
+    cells = [cell.spec.spec_id for cell in load_grid(str(path)).cells]
+    process = sweeps.start("run", path, "--no-tracking", "--launcher", "slurm")
+    wait_for("both cells train", lambda: all(sweeps.step(spec_id) > 0 for spec_id in cells))
+    cluster.call("scancel", "--user=root")
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, told
+    assert told.count("interrupted: ") == 2 and "the same command continues" in told
+    wait_for("the queue is empty", lambda: cluster.call("squeue", "--noheader") == "", seconds=60)
+    time.sleep(10)
+    assert cluster.call("squeue", "--noheader") == "", "a cancelled job came back"
+    for spec_id in cells:
+        assert list((sweeps.runs / spec_id / "checkpoints").glob("*.ckpt"))
+        assert record(sweeps.runs / spec_id)["status"] == "interrupted"
+
+
+def test_what_sbatch_refuses_is_one_line_and_exit_code_2(cluster, tmp_path):
+    sweeps = Sweeps(cluster, tmp_path)
+    (tmp_path / "site.toml").write_text("partition = 'nowhere'\n")
+    code, output = sweeps.finish(
+        "run", sweeps.grid("refused", (SHORT, 8)), "--no-tracking", "--launcher", "slurm"
+    )
+    assert code == 2
+    assert output.count("error: ") == 1 and "nowhere" in output.splitlines()[-1] + "nowhere"
+    assert "invalid partition" in output.splitlines()[-1]
+    assert not list((sweeps.runs / "slurm").glob("*/cells.json"))
