@@ -34,8 +34,9 @@ Written by ``analysis multipliers``
 Written by ``analysis figures`` and ``analysis report``
     figures/*.{svg,pdf,png}   report.html, report.md
 
-Deleting all but plan.json, runs.csv, curves.parquet (and exclusions.csv) loses no number: ``analysis
-report`` rebuilds the rest.
+Deleting all but plan.json, runs.csv, curves.parquet (and exclusions.csv) loses no multiplier: ``analysis
+report`` rebuilds the rest. What is shown over depth comes back from dynamics/, which ``analysis table``
+copies from the runs.
 """
 
 import json
