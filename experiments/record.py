@@ -10,7 +10,8 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from experiments.json_files import read_model
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: `RunRecord.kernels`."""
 RECORD_FILE = "record.json"
 
 
@@ -130,7 +131,23 @@ def read_record(run_dir: Path) -> RunRecord | None:
     if not path.exists():
         return None
     advice = "restore it, or delete it: the run then goes on from its newest checkpoint"
+    _check_version(path, advice)
     record = read_model(path, RunRecord, advice)
     if record.spec_id != run_dir.name:
         raise UserError(f"{path}: is the record of run {record.spec_id}; {advice}")
     return record
+
+
+class _Versioned(BaseModel):
+    """The one field that every version of a record has."""
+
+    schema_version: int = SCHEMA_VERSION
+
+
+def _check_version(path: Path, advice: str) -> None:
+    found = read_model(path, _Versioned, advice).schema_version
+    if found != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: a record of schema {found}, this code reads {SCHEMA_VERSION}; read it with the code "
+            "that wrote it, or move the run's folder away to train it anew"
+        )

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.plan_file import Plan, PlanCell, Throughput, read_plan, write_plan
-from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS
+from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION
 from analysis.study import CURVES_FILE, RUNS_FILE
 from analysis.tabular import write_table
 
@@ -266,7 +266,7 @@ def _row(
         "torch_version": "2.13.0",
         "git_sha": "0" * 40,
         "started_at": "2026-01-01T00:00:00Z",
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
     }
 
 

@@ -157,7 +157,7 @@ BROKEN = {
     "a word for a number": ({"width": "wide"}, "width is 'wide', not a int"),
     "a number for a word": ({"device": 3}, "device is 3, not a str"),
     "a bool for a number": ({"seed": True}, "seed is True, not a int"),
-    "another schema": ({"schema_version": 2}, "schema_version 2"),
+    "another schema": ({"schema_version": 1}, "schema_version 1"),
     "finished without a loss": ({"val_loss": None}, "finished with val_loss None"),
     "negative loss": ({"val_loss": -1.0}, "finished with val_loss -1.0"),
     "compute that does not add up": ({"compute": 1.0}, "is not the sum of its parts"),
