@@ -16,7 +16,6 @@ from sweeps.launch.base import LAUNCHERS
 from sweeps.plan import CellState, PlannedCell, make_plan, plan_document, with_queue, write_plan
 from sweeps.show import ProgressLines, print_plan, summary
 from sweeps.slurm_queue import read_queue
-from sweeps.throughput import measure_missing
 
 FAILED_STATES = (CellState.FAILED, CellState.DIVERGED, CellState.DAMAGED)
 
@@ -62,16 +61,16 @@ def run(options: argparse.Namespace) -> int:
     cells = [item.cell for item in planned if item.to_train]
     print(f"{grid.name}: {summary(planned)}", flush=True)
     _tell_damaged(planned)
+    show = ProgressLines(len(planned), sum(item.done for item in planned))
     if cells:
         _prepare(grid, settings)
-        show = ProgressLines(len(planned), sum(item.done for item in planned))
         whole = launcher.launch(cells, settings, jobs=options.jobs, fail_fast=options.fail_fast, show=show)
         planned = _planned(grid, options.runs)
         print(f"{grid.name}: {summary(planned)}", flush=True)
         if not whole:
             raise KeyboardInterrupt
     if all(item.done for item in planned):
-        measure_missing(grid, options.results / grid.name, settings)
+        launcher.measure(grid, options.results / grid.name, settings, show)
     return 1 if any(not item.done or item.state in FAILED_STATES for item in planned) else 0
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from attnres.registry import Registry
 from experiments.settings import Settings
-from sweeps.grid import Cell
+from sweeps.grid import Cell, Grid
+from sweeps.throughput import measure_missing
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,10 @@ class Launcher(ABC):
             fail_fast: stop starting cells after the first that fails.
             show: told of progress (at least every few seconds) and of every cell that ends.
         """
+
+    def measure(self, grid: Grid, study: Path, settings: Settings, show: Show) -> None:  # noqa: ARG002
+        """Time the arms of ``grid`` side by side where cells are executed; kept in ``study``/plan.json."""
+        measure_missing(grid, study, settings)
 
 
 LAUNCHERS: Registry[type[Launcher]] = Registry("launcher", "sweeps.launch")

@@ -5,10 +5,13 @@ same command watches them again. Which cells are queued is squeue's word (`sweep
 at work that of its lock, which is done its record.
 """
 
+import io
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,13 +24,14 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from experiments.run_folder import SETTINGS_FILE, prepare_folder
 from experiments.settings import Settings
-from sweeps.grid import Cell
+from sweeps.grid import Cell, Grid
 from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Note, Show
-from sweeps.launch.slurm_job import CellJob
-from sweeps.launch.slurm_watch import Watch, stop_on_signals
+from sweeps.launch.slurm_job import CellJob, MeasureJob
+from sweeps.launch.slurm_watch import POLL_SECONDS, Watch, in_queue, stop_on_signals
 from sweeps.plan import CellState, state_of
 from sweeps.site import Site, read_site
 from sweeps.slurm_queue import JOB_PREFIX, SLURM_FOLDER, batches, read_queue, write_batch
+from sweeps.throughput import unmeasured
 
 PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
 LOCK_SECONDS = 120.0
@@ -78,27 +82,52 @@ class SlurmArrays(Launcher):
             watch.drop(self._submit(cells, settings, show))
             return watch.wait(fail_fast=fail_fast)
 
+    def measure(self, grid: Grid, study: Path, settings: Settings, show: Show) -> None:
+        """One job times the arms: the machine that the sweep runs on is not the one that trains them."""
+        if not unmeasured(grid, study):
+            return
+        task = f"throughput of {grid.name}"
+        with _submitting(settings.runs):
+            if task not in read_queue(settings.runs):
+                job = MeasureJob(grid, study.resolve(), settings)
+                job_id = submit_array({task: job}, settings, self.site)
+                show(Note(f"the arms' throughput is measured by job {job_id}"))
+        while in_queue(task, settings.runs, show):
+            time.sleep(POLL_SECONDS)
+        if unmeasured(grid, study):
+            raise UserError(
+                f"{settings.runs / SLURM_FOLDER}: the job that measured throughput failed, its log is there; "
+                "the same command measures again"
+            )
+        _forget_batches(settings.runs, keep={job.batch for job in read_queue(settings.runs).values()})
+
     def _submit(self, cells: Sequence[Cell], settings: Settings, show: Show) -> list[Cell]:
         """Submit the cells that no job and no process works on; returns those whose folder cannot be used."""
-        folder = settings.runs / SLURM_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock")
-        try:
-            lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            raise UserError(f"{folder}: another sweep is submitting; wait for it or stop it") from None
-        with lock:
+        with _submitting(settings.runs):
             queue = read_queue(settings.runs)
-            _forget_batches(settings.runs, {job.batch for job in queue.values()})
+            _forget_batches(settings.runs, keep={job.batch for job in queue.values()})
             idle = [cell for cell in cells if cell.spec.spec_id not in queue and _startable(cell, settings)]
             if at_work := len(cells) - len(idle):
                 show(Note(f"{at_work} cells are queued or running already: not submitted again"))
             refused = [cell for cell in idle if not _prepared(cell, settings, show)]
             submitted = [cell for cell in idle if cell not in refused]
             for chunk in split(submitted, self.site.array_limit):
-                job_id = submit_array(chunk, settings, self.site)
+                tasks = {cell.spec.spec_id: cell_job(cell, settings, self.site) for cell in chunk}
+                job_id = submit_array(tasks, settings, self.site)
                 show(Note(f"submitted {len(chunk)} cells as job {job_id}"))
             return refused
+
+
+@contextmanager
+def _submitting(runs: Path) -> Iterator[None]:
+    """One sweep at a time looks at the queue and adds to it."""
+    folder = runs / SLURM_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / "lock").acquire(timeout=LOCK_SECONDS):
+            yield
+    except Timeout:
+        raise UserError(f"{folder}: another sweep is submitting; wait for it or stop it") from None
 
 
 def split(cells: Sequence[Cell], limit: int) -> list[Sequence[Cell]]:
@@ -106,24 +135,29 @@ def split(cells: Sequence[Cell], limit: int) -> list[Sequence[Cell]]:
     return [cells[start : start + limit] for start in range(0, len(cells), limit)]
 
 
-def submit_array(cells: Sequence[Cell], settings: Settings, site: Site) -> str:
-    """Submit ``cells`` as the tasks of one array; returns the number of its job.
+def cell_job(cell: Cell, settings: Settings, site: Site) -> CellJob:
+    """What the task of ``cell`` does."""
+    limit = site.minutes * 60
+    useful = max(limit - site.signal_seconds - RESOLUTION_SECONDS, limit / 2)
+    return CellJob(str(settings.runs / cell.spec.spec_id), site.requeues, useful)
+
+
+def submit_array(tasks: Mapping[str, Callable[[], None]], settings: Settings, site: Site) -> str:
+    """Submit ``tasks``, by what the queue is to know them by, as one array; returns the number of its job.
 
     Raises:
         UserError: sbatch refuses; nothing is queued then.
     """
     batch = f"{settings.grid}-{uuid4().hex[:8]}"
-    folder = write_batch(settings.runs, batch, [cell.spec.spec_id for cell in cells])
-    limit = site.minutes * 60
-    useful = max(limit - site.signal_seconds - RESOLUTION_SECONDS, limit / 2)
-    tasks = [CellJob(str(settings.runs / cell.spec.spec_id), site.requeues, useful) for cell in cells]
+    folder = write_batch(settings.runs, batch, list(tasks))
     try:
         executor = submitit.SlurmExecutor(folder=folder)
         executor.update_parameters(**parameters(site, settings, batch))
-        submitted = executor.submit_array(tasks)
+        with redirect_stderr(io.StringIO()):  # submitit passes sbatch's words on, and raises them too
+            submitted = executor.submit_array(list(tasks.values()))
     except (FailedJobError, FailedSubmissionError, subprocess.SubprocessError) as error:
         shutil.rmtree(folder)
-        raise UserError(f"sbatch: {_last_line(error)}; mend the site file and start again") from error
+        raise UserError(f"sbatch: {_refusal(error)}; mend the site file and start again") from error
     return str(submitted[0].job_id).split("_")[0]
 
 
@@ -174,15 +208,16 @@ def _prepared(cell: Cell, settings: Settings, show: Show) -> bool:
     return True
 
 
-def _forget_batches(runs: Path, queued: set[str]) -> None:
-    """Remove the folders of arrays that have left the queue and whose cells are done."""
+def _forget_batches(runs: Path, keep: set[str]) -> None:
+    """Remove the folders of arrays that have left the queue, but for those of cells that are not done."""
     done = (CellState.FINISHED, CellState.DIVERGED)
-    for batch, cells in batches(runs).items():
-        if batch not in queued and all(state_of(runs / spec_id)[0] in done for spec_id in cells):
+    for batch, tasks in batches(runs).items():
+        cells = [task for task in tasks if (runs / task).exists()]
+        if batch not in keep and all(state_of(runs / spec_id)[0] in done for spec_id in cells):
             shutil.rmtree(runs / SLURM_FOLDER / batch)
 
 
-def _last_line(error: Exception) -> str:
+def _refusal(error: Exception) -> str:
     """sbatch's own words in an error of submitit."""
     told = re.findall(r"^.*sbatch: error: (.+)$", str(error), flags=re.MULTILINE)
-    return told[-1] if told else " ".join(str(error).split())
+    return told[0] if told else " ".join(str(error).split())

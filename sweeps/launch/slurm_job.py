@@ -10,8 +10,13 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.command_line import INTERRUPTED
+
+if TYPE_CHECKING:
+    from experiments.settings import Settings
+    from sweeps.grid import Grid
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -55,7 +60,7 @@ class CellJob:
         return row["step"] if row else 0
 
     def _requeue(self, stuck: bool) -> None:
-        job_id, restarts = os.environ["SLURM_JOB_ID"], int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        job_id, restarts = _job_id(), int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         if stuck:
             _tell("error: not one step before the time limit; raise `minutes` in the site file")
         elif restarts >= self.requeues:
@@ -68,6 +73,27 @@ class CellJob:
             )
             told = " ".join(done.stderr.split())
             _tell(f"error: scontrol requeue: {told}" if done.returncode else f"job {job_id} is requeued")
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Times the arms of ``grid`` side by side on the machines that train them."""
+
+    grid: "Grid"
+    study: Path
+    settings: "Settings"
+
+    def __call__(self) -> None:
+        """Write the ratios to the study's plan.json."""
+        from sweeps.throughput import measure_missing
+
+        measure_missing(self.grid, self.study, self.settings)
+
+
+def _job_id() -> str:
+    """``<array>_<task>``: SLURM_JOB_ID of an array's last task is the array's own and means all of it."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
 
 
 def _being_cancelled(job_id: str) -> bool:

@@ -140,6 +140,15 @@ class Watch:
             time.sleep(WAKE_SECONDS)
 
 
+def in_queue(task: str, runs: Path, show: Show) -> bool:
+    """Whether the queue holds ``task``; True as well while it does not answer."""
+    try:
+        return task in read_queue(runs)
+    except UserError as error:
+        show(Note(f"{error}; still watching"))
+        return True
+
+
 @contextmanager
 def stop_on_signals(watch: Watch) -> Iterator[None]:
     """SIGINT and SIGTERM end the watching, not the jobs; the previous handlers come back afterwards."""

@@ -21,6 +21,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SlurmctldPort={ports[0]}
+SlurmctldDebug=debug
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -89,7 +90,7 @@ class Cluster:
     def stop(self) -> None:
         """Cancel the jobs, then end the daemons: nodes, controller, munge."""
         if len(self._daemons) > 1:
-            self._cancel_jobs()
+            self.cancel_jobs()
         for daemon in reversed(self._daemons):
             daemon.terminate()
             try:
@@ -141,7 +142,8 @@ class Cluster:
         )  # fmt: skip
         return done.stdout.split() == ["idle"] * NODES
 
-    def _cancel_jobs(self) -> None:
+    def cancel_jobs(self) -> None:
+        """Empty the queue; a task of a cell may take some seconds to write its checkpoint."""
         subprocess.run(
             ["scancel", "--user=root"], env=self.environment, capture_output=True, check=False, timeout=60
         )

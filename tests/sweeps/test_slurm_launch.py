@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from attnres.errors import UserError
 from attnres.shape import ModelShape
@@ -18,9 +19,10 @@ from experiments.run_folder import locked, prepare_folder
 from experiments.settings import Settings
 from sweeps.__main__ import main
 from sweeps.grid import ADDITIVE, Cell, Rung, load_grid, pairs
-from sweeps.launch.slurm import SlurmArrays, split, submit_array
+from sweeps.launch.slurm import SlurmArrays, cell_job, split, submit_array
+from sweeps.launch.slurm_job import CellJob
 from sweeps.launch.slurm_watch import Watch
-from sweeps.plan import CellState, make_plan, with_queue
+from sweeps.plan import CellState, make_plan, with_queue, write_plan
 from sweeps.site import Site
 from sweeps.slurm_queue import batches, read_queue, write_batch
 from tests.sweeps.fake_slurm import FakeSlurm
@@ -48,7 +50,9 @@ def test_w14_one_task_a_cell_split_under_the_limit(fake, tmp_path, count, sizes)
     settings = settings_in(tmp_path)
     cells = cells_of(count)
     for chunk in split(cells, Site().array_limit):
-        submit_array(chunk, settings, Site())
+        submit_array(
+            {cell.spec.spec_id: cell_job(cell, settings, Site()) for cell in chunk}, settings, Site()
+        )
     found = []
     for script, size in zip(fake.scripts(), sizes, strict=True):
         ranges = re.findall(r"^#SBATCH --array=(.*)$", script, flags=re.MULTILINE)
@@ -74,7 +78,8 @@ def test_no_array_is_empty():
 def test_the_script_asks_for_what_the_site_says_and_signals_the_step(fake, tmp_path):
     site = Site(partition="gpu", account="p1", minutes=90, gpus=1, memory_gb=1.5, signal_seconds=200,
                 side_by_side=2, setup=("module load cuda",), sbatch={"reservation": "tuesday"})  # fmt: skip
-    submit_array(cells_of(3), settings_in(tmp_path), site)
+    settings = settings_in(tmp_path)
+    submit_array({c.spec.spec_id: cell_job(c, settings, site) for c in cells_of(3)}, settings, site)
     (script,) = fake.scripts()
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", script, flags=re.MULTILINE))
     assert options["signal"] == "USR2@200", "with B: the batch shell would get it, and keep it"
@@ -111,6 +116,7 @@ def test_w07_a_cell_in_the_queue_is_never_submitted_again(fake, tmp_path):
         fake.set_queue(*queue_lines(settings, state))
         assert launched(settings, cells[:2]) == ["2 cells are queued or running already: not submitted again"]
     assert len(fake.scripts()) == 1
+    FileLock(settings.runs / "slurm" / "lock").acquire(timeout=0).lock.release()  # free for the next sweep
     told = launched(settings, cells)  # one more cell: only that one
     assert told == [
         "2 cells are queued or running already: not submitted again",
@@ -198,6 +204,23 @@ def test_fail_fast_takes_what_has_not_started_out_of_the_queue(fake, tmp_path):
     assert fake.calls() == ["scancel --state=PENDING 1_1 1_2"]
 
 
+def test_throughput_is_measured_by_a_job_not_where_the_sweep_runs(fake, grid_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("sweeps.launch.slurm.POLL_SECONDS", 0.05)
+    grid, settings, study = (
+        load_grid(str(grid_file("timed"))),
+        settings_in(tmp_path),
+        tmp_path / "results/timed",
+    )
+    write_plan(grid, study)
+    told: list[str] = []
+    with pytest.raises(UserError, match="the job that measured throughput failed"):  # the queue stays empty
+        SlurmArrays().measure(grid, study, settings, lambda note: told.append(note.message))
+    assert told == ["the arms' throughput is measured by job 1"] and len(fake.scripts()) == 1
+    (submitted,) = (settings.runs / "slurm").glob("*/1_submitted.pkl")
+    job = pickle.loads(submitted.read_bytes()).function
+    assert (job.study, job.settings, job.grid) == (study, settings, grid)
+
+
 def test_launcher_slurm_without_slurm_is_one_line_and_exit_code_2(tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(
@@ -262,6 +285,25 @@ def test_w06_w10_l12_the_script_brings_the_signal_to_the_training_and_another_jo
     steps = [json.loads(line)["step"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, cells[0].spec.steps + 1))
     assert len(list(settings.runs.glob("*/spec.json"))) == 1
+
+
+def test_a_task_of_an_array_requeues_itself_alone(fake, tmp_path, monkeypatch, capsys):
+    """SLURM_JOB_ID of the last task is the array's: `scontrol requeue` of it brought every task back."""
+    job = CellJob(str(tmp_path), requeues=2, useful_seconds=60)
+    for name, value in (("SLURM_JOB_ID", "5"), ("SLURM_ARRAY_JOB_ID", "5"), ("SLURM_ARRAY_TASK_ID", "3")):
+        monkeypatch.setenv(name, value)
+    job._requeue(stuck=False)
+    assert fake.calls() == ["scontrol requeue 5_3"]
+    (fake.folder / "own_state").write_text("COMPLETING\n")
+    job._requeue(stuck=False)
+    assert "job 5_3 is being cancelled: not requeued" in capsys.readouterr().err
+    (fake.folder / "own_state").write_text("RUNNING\n")
+    job._requeue(stuck=True)
+    assert "error: not one step before the time limit; raise `minutes`" in capsys.readouterr().err
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    job._requeue(stuck=False)
+    assert "error: requeued 2 times" in capsys.readouterr().err
+    assert len(fake.calls()) == 1
 
 
 def start(script: str, tmp_path: Path, job_id: str) -> subprocess.Popen[bytes]:
