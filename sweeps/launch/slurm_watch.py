@@ -110,7 +110,8 @@ class Watch:
             self.show(Note(f"a cell failed: {len(pending)} cells were taken out of the queue"))
 
     def _tell_left(self) -> None:
-        names = sorted({JOB_PREFIX + job.batch for job in self._queue.values()})
+        jobs = [self._queue.get(cell.spec.spec_id) for cell in self.waiting]
+        names = sorted({JOB_PREFIX + job.batch for job in jobs if job is not None})
         ended_by = f"; `scancel --name={','.join(names)}` ends them" if names else ""
         self.show(
             Note(f"{len(self.waiting)} cells stay in the queue, the same command watches them{ended_by}")

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
+
 NODES = 3
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "srun")
 START_SECONDS = 60.0
@@ -99,6 +101,20 @@ class Cluster:
                 daemon.kill()
                 daemon.wait()
         self._daemons = []
+        for process in self._left():
+            process.kill()
+
+    def _left(self) -> list[psutil.Process]:
+        """Whatever was started with this cluster's configuration and is still there: jobs, sruns, sweeps."""
+        ours = self.environment["SLURM_CONF"]
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("SLURM_CONF") == ours:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                continue
+        return found
 
     def _configure(self) -> None:
         ports = _free_ports(NODES + 1)

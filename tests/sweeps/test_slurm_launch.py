@@ -195,6 +195,23 @@ def test_w01_w03_a_job_that_left_no_record_is_a_failed_cell_and_the_others_are_w
     assert "its job left the queue before the cell was done" in events[0].message
 
 
+def test_an_interrupted_sweep_tells_how_to_end_its_jobs_and_no_others(fake, tmp_path):
+    settings, cells = settings_in(tmp_path), cells_of(3)
+    launched(settings, cells[:2])
+    launched(settings, cells[2:])
+    fake.set_queue(*queue_lines(settings, "PENDING"))
+    notes = []
+    watch = Watch(cells[2:], settings, lambda event: notes.append(getattr(event, "message", "")))
+    assert watch._ask()
+    watch.stop_requested = True
+    assert not watch.wait(fail_fast=False)
+    (mine,) = [batch for batch, tasks in batches(settings.runs).items() if tasks == (cells[2].spec.spec_id,)]
+    assert notes == [
+        f"1 cells stay in the queue, the same command watches them; `scancel --name=attnres-{mine}` ends them"
+    ]
+    assert fake.calls() == [], "stopping a sweep stops no job"
+
+
 def test_fail_fast_takes_what_has_not_started_out_of_the_queue(fake, tmp_path):
     settings, cells = settings_in(tmp_path), cells_of(3)
     launched(settings, cells)
