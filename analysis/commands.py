@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import commands_beside
-from attnres.errors import UserError
+from attnres.command_line import Parser, execute
 
 if TYPE_CHECKING:
     from analysis.comparison import Answer
     from analysis.study import Study
 
-DONE, INCOMPLETE, WRONG_INPUT, NOT_IDENTIFIABLE, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, INCOMPLETE, NOT_IDENTIFIABLE = 0, 1, 3
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -25,22 +25,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run one sub-command; returns the exit code."""
     options = build_parser().parse_args(arguments)
     command: Command = options.command
-    try:
-        return command(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG_INPUT
-    except OSError as error:
-        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
-        return WRONG_INPUT
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return execute(lambda: command(options))
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m analysis",
         description="Table, fits, multipliers, figures and report of a study.",
         epilog="exit codes: 0 done; 1 table --strict found missing or stray runs; 2 wrong usage or input; "

@@ -124,14 +124,15 @@ def read_plan(folder: Path) -> Plan:
     path = folder / PLAN_FILE
     if not path.exists():
         raise UserError(f"{path}: no such file; a sweep writes it (make sweep), or an import does")
+    advice = "restore the file, or delete it: a sweep (make plan) or an import writes it anew"
     try:
         return Plan.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
+        raise UserError(f"{path}: {where + ': ' if where else ''}{first['msg']}; {advice}") from error
 
 
 def write_plan(folder: Path, plan: Plan) -> None:

@@ -41,6 +41,7 @@ copies from the runs.
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,9 @@ import pandas as pd
 from analysis.exclusions import mark_outliers, read_outliers
 from analysis.plan_file import Plan, Throughput, read_plan
 from analysis.run_rows import check_rows
-from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS
+from analysis.schema import CURVE_COLUMNS, EXCLUSION_COLUMNS, MULTIPLIER_COLUMNS, RUN_COLUMNS, Column
 from analysis.tabular import DTYPES, read_table
-from attnres.errors import UserError
+from attnres.errors import UserError, one_line
 from attnres.files import write_json
 
 RUNS_FILE = "runs.csv"
@@ -73,7 +74,9 @@ class Study:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise UserError(f"{folder}: no such study folder")
+            raise UserError(
+                f"{folder}: no such study folder; studies are folders of results/, made by a sweep"
+            )
         self.folder = folder
 
     @cached_property
@@ -89,7 +92,7 @@ class Study:
             raise UserError(
                 f"{path}: no such file; make it with: python -m analysis table --study {self.folder}"
             )
-        table = read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), required=False)
+        table = self._read_table(path, (*RUN_COLUMNS, *EXCLUSION_COLUMNS), "table")
         check_rows(path, table, self.plan)
         return mark_outliers(path, table, self.outliers)
 
@@ -123,6 +126,8 @@ class Study:
         if not path.exists():
             return pd.DataFrame({c.name: pd.Series([], dtype=DTYPES[c.kind]) for c in CURVE_COLUMNS})
         try:
+            if not path.is_file():
+                raise OSError("not a file")  # pandas would read a folder as a table without columns
             frame = pd.read_parquet(path)
         except (ValueError, OSError) as error:  # pyarrow's errors are among both
             raise UserError(
@@ -150,7 +155,14 @@ class Study:
             raise UserError(
                 f"{path}: no such file; make it with: python -m analysis multipliers --study {self.folder}"
             )
-        return read_table(path, MULTIPLIER_COLUMNS, required=False)
+        return self._read_table(path, MULTIPLIER_COLUMNS, "multipliers")
+
+    def _read_table(self, path: Path, columns: Sequence[Column], command: str) -> pd.DataFrame:
+        try:
+            return read_table(path, columns, required=False)
+        except UserError as error:
+            advice = f"make it again: python -m analysis {command} --study {self.folder}"
+            raise UserError(f"{error}; {advice}") from error
 
     def read_fits(self, name: str) -> Any:
         """fits/<name>.json, whatever it holds.
@@ -163,7 +175,11 @@ class Study:
             raise UserError(
                 f"{path}: no such file; make it with: python -m analysis report --study {self.folder}"
             )
-        return json.loads(path.read_text())
+        try:
+            return json.loads(path.read_text())
+        except (ValueError, RecursionError) as error:
+            advice = f"make it again: python -m analysis report --study {self.folder}"
+            raise UserError(f"{path}: damaged ({one_line(error)}); {advice}") from error
 
     def write_fits(self, name: str, value: Any) -> None:
         """Write fits/<name>.json."""

@@ -63,7 +63,8 @@ def read_table(path: Path, columns: Sequence[Column], *, required: bool = True) 
     header, *lines = _read_lines(path)
     missing = [column.name for column in columns if column.name not in header]
     if missing:
-        raise UserError(f"{path}: no column {', '.join(missing)}")
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise UserError(f"{path}: no column {', '.join(missing[:3])}{more}")
     for number, line in enumerate(lines, start=2):
         if len(line) != len(header):
             raise UserError(f"{path} line {number}: {len(line)} cells for {len(header)} columns")

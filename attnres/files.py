@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,7 +27,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         error.filename, error.filename2 = str(path), None  # a full disk names no file, others the temporary
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk: what was raised before is what matters
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

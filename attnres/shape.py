@@ -8,12 +8,12 @@ from attnres.frozen import Frozen
 class ModelShape(Frozen):
     """Shape of a decoder-only Transformer; ``depth`` counts Transformer blocks (two sublayers each)."""
 
-    depth: int = Field(ge=1)
-    width: int = Field(ge=2)
-    num_heads: int = Field(ge=1)
-    mlp_width: int = Field(ge=1)
-    vocab_size: int = Field(ge=2)
-    seq_len: int = Field(ge=2)
+    depth: int = Field(ge=1, le=10_000)
+    width: int = Field(ge=2, le=2**20)
+    num_heads: int = Field(ge=1, le=2**20)
+    mlp_width: int = Field(ge=1, le=2**22)
+    vocab_size: int = Field(ge=2, le=2**24)
+    seq_len: int = Field(ge=2, le=2**24)
     tied: bool = False
 
     @model_validator(mode="after")

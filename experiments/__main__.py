@@ -9,9 +9,9 @@ import socket
 import sys
 from pathlib import Path
 
+from attnres.command_line import Parser, execute
 from attnres.errors import UserError
-from experiments.command_line import Parser, execute
-from experiments.json_files import read_model
+from attnres.json_files import read_model
 from experiments.settings import Settings
 
 EXIT_CODES = {"finished": 0, "failed": 1, "diverged": 1, "interrupted": 130}

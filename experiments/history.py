@@ -8,7 +8,7 @@ from typing import Any
 
 from attnres.errors import UserError
 from attnres.files import write_text
-from experiments.json_files import read_text
+from attnres.json_files import read_text
 
 METRICS_FILE = "metrics.jsonl"
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from attnres.errors import UserError
 from attnres.files import write_json
-from experiments.json_files import read_model
+from attnres.json_files import read_model
 
 SCHEMA_VERSION = 2
 """2: `RunRecord.kernels`."""

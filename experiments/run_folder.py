@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from attnres.errors import UserError
 from attnres.files import write_json, write_text
-from experiments.json_files import read_model, read_text, reason
+from attnres.json_files import read_model, read_text, reason
 from experiments.settings import Settings
 from experiments.spec import RunSpec
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from attnres.errors import UserError, one_line
+from attnres.json_files import read_model
 from experiments.history import Row
-from experiments.json_files import read_model
 from experiments.mlflow_store import MirroredRun, Store
 from experiments.record import RunStatus, read_record
 from experiments.run_folder import SPEC_FILE, is_running

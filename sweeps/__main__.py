@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from experiments.command_line import Parser, at_least_one, execute
+from attnres.command_line import Parser, at_least_one, execute
 
 
 def parser() -> argparse.ArgumentParser:

@@ -142,10 +142,7 @@ def read_throughput(grid: Grid, study: Path) -> list[Throughput]:
     """
     if not (study / PLAN_FILE).exists():
         return []
-    try:
-        plan = read_plan(study)
-    except UserError as error:
-        raise UserError(f"{error}; delete the file, the next sweep writes it anew") from error
+    plan = read_plan(study)
     planned = {cell.spec.spec_id for cell in grid.cells}
     return [row for row in plan.throughput if planned.issuperset(row.spec_ids)]
 

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from attnres.errors import UserError, one_line
 from attnres.frozen import Frozen
-from experiments.json_files import read_text
+from attnres.json_files import read_text
 
 SITE_FILE = Path("site.toml")
 """Read where no other is named; without it the defaults hold."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.frozen import Frozen
-from experiments.json_files import read_model
+from attnres.json_files import read_model
 
 SLURM_FOLDER = "slurm"
 CELLS_FILE = "cells.json"

@@ -14,7 +14,7 @@ ALLOWED = {
     "attnres": (),
     "experiments": ("attnres",),
     "sweeps": ("attnres", "experiments", "analysis.power", "analysis.plan_file", "analysis.outlook"),
-    "analysis": ("attnres.errors", "attnres.files", "attnres.registry"),
+    "analysis": ("attnres.command_line", "attnres.errors", "attnres.files", "attnres.registry"),
 }
 HEAVY = ("torch", "lightning", "mlflow")
 

@@ -7,6 +7,7 @@ from typing import Any
 from filelock import FileLock
 
 from attnres.errors import UserError
+from attnres.json_files import reason
 from attnres.registry import Registry
 from experiments.data.store import (
     MANIFEST_FILE,
@@ -17,7 +18,6 @@ from experiments.data.store import (
     write_tokens,
 )
 from experiments.data.tokens import TokenData, TokenStream
-from experiments.json_files import reason
 
 __all__ = ["DATASETS", "Dataset", "TokenData", "TokenStream"]
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from attnres.errors import UserError
 from attnres.files import sync_directory, write_json
+from attnres.json_files import read_model
 from experiments.data.tokens import TokenData, TokenStream
-from experiments.json_files import read_model
 
 MANIFEST_FILE = "manifest.json"
 SHARD_TOKENS = 2**26

@@ -15,10 +15,10 @@ from typing import Any
 
 from attnres.errors import UserError
 from attnres.files import write_json
+from attnres.json_files import reason
 from experiments.cell import execute, said_in_log
 from experiments.environment import find_device
 from experiments.history import last_row
-from experiments.json_files import reason
 from experiments.record import read_record
 from experiments.run_folder import LOG_FILE, SETTINGS_FILE, prepare_folder
 from experiments.settings import Settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.command_line import INTERRUPTED
+from attnres.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
     from experiments.settings import Settings

@@ -125,6 +125,7 @@ def test_usage_errors_exit_2_and_help_exits_0():
         )
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
+        assert done.stderr.count("\n") == (1 if code else 0)
 
 
 def test_an_interrupt_exits_130(tmp_path, monkeypatch, capsys):
@@ -133,7 +134,7 @@ def test_an_interrupt_exits_130(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(commands, "_fits", interrupted)
     assert main(["fits", "--study", str(tmp_path)]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == "interrupted; the same command continues\n"
 
 
 def test_a_read_only_folder_is_one_line(tmp_path, monkeypatch, capsys):
@@ -145,7 +146,9 @@ def test_a_read_only_folder_is_one_line(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("analysis.tabular.write_text", refuse)
     assert main(["multipliers", "--study", str(study.folder)]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'multipliers.csv'}: Permission denied\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {tmp_path / 'multipliers.csv'}: Permission denied; ")
+    assert error.count("\n") == 1
 
 
 def digests(folder: Path) -> dict[str, str]:

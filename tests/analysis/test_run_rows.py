@@ -7,7 +7,7 @@ from analysis.schema import EXCLUSION_COLUMNS, RUN_COLUMNS
 from analysis.study import Study
 from analysis.tabular import read_table, write_table
 from attnres.errors import UserError
-from tests.analysis.planted import planted_runs
+from tests.analysis.planted import planted_runs, planted_study
 from tests.analysis.studies import made_study
 
 COLUMNS = (*RUN_COLUMNS, *EXCLUSION_COLUMNS)
@@ -64,12 +64,20 @@ def test_f_a_duplicated_row_is_named(tmp_path):
         ("runs.csv", b"spec_id,spec_id\na,b\n", "a column stands twice"),
         ("plan.json", b"\xff\xfe{", "plan.json"),
         ("plan.json", b"[]", "plan.json"),
+        ("plan.json", b"", "restore the file, or delete it"),
+        ("runs.csv", b"", "make it again: python -m analysis table"),
+        ("runs.csv", b"spec_id,depth\n", "and "),
         ("curves.parquet", b"garbage", "cannot be read as parquet"),
+        ("curves.parquet", None, "cannot be read as parquet (not a file)"),
     ],
 )
 def test_garbage_in_a_file_is_one_line(tmp_path, capsys, command, name, content, words):
     made_study(tmp_path)
-    (tmp_path / name).write_bytes(content)
+    if content is None:
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content)
     code = main([command, "--study", str(tmp_path)])
     captured = capsys.readouterr()
     if name == "curves.parquet" and command in ("fits", "multipliers"):
@@ -118,3 +126,16 @@ def test_figures_says_what_it_drew_and_what_not(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "not drawn: held_out (needs fits/holdout.json)" in told
     assert "figures: " in told and " drawn (" in told
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00garbage", b"", b'[{"a": 1'])
+def test_a_damaged_fit_file_is_one_line(tmp_path, capsys, content):
+    planted_study(tmp_path, sizes=5)
+    assert main(["report", "--study", str(tmp_path)]) == 0
+    capsys.readouterr()
+    (tmp_path / "fits" / "pairs.json").write_bytes(content)
+    assert main(["figures", "--study", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert (
+        error.count("\n") == 1 and "pairs.json: damaged (" in error and "python -m analysis report" in error
+    )

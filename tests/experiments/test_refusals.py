@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from attnres import files
+from attnres import command_line, files
 from attnres.stream_spec import StreamSpec
-from experiments import command_line
 from experiments.__main__ import main
 from experiments.record import read_record
 from experiments.run import run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnres import files
-from experiments.json_files import reason
+from attnres.json_files import reason
 from experiments.run_folder import is_running, locked
 from sweeps import commands, show
 from sweeps.__main__ import main
@@ -38,7 +38,7 @@ def launched(monkeypatch) -> list[str]:
 
     monkeypatch.setitem(base.LAUNCHERS._entries, "listing", Listing)
     monkeypatch.setattr(commands, "_prepare", lambda *_: None)
-    monkeypatch.setattr(commands, "measure_missing", lambda *_: started.append("throughput"))
+    monkeypatch.setattr(base, "measure_missing", lambda *_: started.append("throughput"))
     return started
 
 

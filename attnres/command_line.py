@@ -1,6 +1,6 @@
-"""What ``python -m experiments`` and ``python -m sweeps`` share: every refusal is one line and a code.
+"""What the ``python -m`` commands share: every refusal is one line and a code.
 
-0 done, 1 some cells failed, 2 wrong usage or input, 130 interrupted.
+0 done, 1 some cells failed, 2 wrong usage or input, 130 interrupted; analysis adds its own.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from attnres.errors import UserError, one_line
-from experiments.json_files import reason
+from attnres.json_files import reason
 
 WRONG_INPUT, INTERRUPTED = 2, 130
 
