@@ -40,7 +40,7 @@ test-slow: setup  ## the long suites: coverage of the intervals, compiled steps,
 test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run
 	@$(PYTHON) -m pytest -m services --timeout 1800
 
-test-slurm: setup  ## the launcher on a real Slurm, installed from Debian's packages if it is missing (ten minutes)
+test-slurm: setup  ## the launcher on a real Slurm, installed from Debian's packages if it is missing (a quarter of an hour)
 	@PATH="$$PATH:/usr/sbin:/sbin"; for program in slurmctld slurmd sbatch munged; do command -v $$program; done \
 	  | wc -l | grep -qx 4 || { apt-get update -qq && \
 	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; } >/dev/null
