@@ -110,7 +110,8 @@ class Cluster:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("SLURM_CONF") == ours:
+                stepd = process.name() == "slurmstepd" and process.cwd() == str(self.folder)
+                if stepd or process.environ().get("SLURM_CONF") == ours:  # a stepd writes over its own
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
                 continue
@@ -148,7 +149,7 @@ class Cluster:
     def _start(self, *command: str) -> None:
         with open(self.folder / f"{command[0]}.out", "ab") as output:
             self._daemons.append(
-                subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
+                subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=output, stderr=output)
             )
 
     def _all_idle(self) -> bool:
