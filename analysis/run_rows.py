@@ -51,6 +51,8 @@ def check_row(row: Mapping[str, Any], seen: set[str]) -> None:
     seen.add(row["spec_id"])
     if row["status"] not in set(Status):
         raise ValueError(f"has status '{row['status']}', not {', '.join(Status)}")
+    if pd.isna(row["seed"]):
+        raise ValueError("has no seed")
     for name in _NUMBERS:
         if not pd.isna(row[name]) and row[name] < 0:
             raise ValueError(f"has {name} {row[name]:g}, which cannot be negative")
@@ -87,7 +89,7 @@ def _check_exclusion(row: Mapping[str, Any]) -> None:
             f"is not excluded and has val_loss {loss:.4g}; "
             f"{MIN_LOSS:g} to {MAX_LOSS:g} nats a token are losses"
         )
-    for name in ("tokens", "compute"):
+    for name in ("tokens", "compute", "budget"):
         if pd.isna(row[name]) or row[name] <= 0:
             raise ValueError(f"is not excluded and has {name} {row[name]}, not a positive number")
 

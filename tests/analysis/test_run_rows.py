@@ -37,6 +37,8 @@ def changed(folder, **values):
         ({"exclusion_reason": "bored"}, "has exclusion_reason 'bored'"),
         ({"variant": "other"}, "has variant other; the plan says"),
         ({"seed": 77}, "has seed 77; the plan says"),
+        ({"seed": None}, "has no seed"),
+        ({"budget": None}, "is not excluded and has budget nan"),
         ({"lr": 0.5}, "has lr 0.5; the plan says"),
         ({"val_loss": None}, "is not excluded and has val_loss nan"),
     ],
