@@ -1,9 +1,13 @@
 """A launcher executes cells and says what happens to them as it happens."""
 
+import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Protocol
 
 from attnres.registry import Registry
 from experiments.settings import Settings
@@ -104,3 +108,24 @@ class Launcher(ABC):
 
 
 LAUNCHERS: Registry[type[Launcher]] = Registry("launcher", "sweeps.launch")
+
+
+class Stoppable(Protocol):
+    """Work that looks now and then whether it was asked to stop."""
+
+    stop_requested: bool
+
+
+@contextmanager
+def stop_on_signals(work: Stoppable) -> Iterator[None]:
+    """SIGINT and SIGTERM ask ``work`` to stop at its next look; earlier handlers come back afterwards."""
+
+    def receive(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        work.stop_requested = True
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -3,14 +3,11 @@
 import multiprocessing
 import os
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from attnres.errors import UserError
@@ -23,7 +20,17 @@ from experiments.record import read_record
 from experiments.run_folder import LOG_FILE, SETTINGS_FILE, prepare_folder
 from experiments.settings import Settings
 from sweeps.grid import Cell
-from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Progress, Running, Show, Stopping, Warned
+from sweeps.launch.base import (
+    LAUNCHERS,
+    Ended,
+    Launcher,
+    Progress,
+    Running,
+    Show,
+    Stopping,
+    Warned,
+    stop_on_signals,
+)
 from sweeps.plan import CellState, state_of
 
 POLL_SECONDS = 0.2
@@ -49,7 +56,7 @@ class LocalPool(Launcher):
     ) -> bool:
         """Execute ``cells``, the most expensive first."""
         pool = _Pool(cells, settings, show)
-        with _stop_on_signals(pool):
+        with stop_on_signals(pool):
             return pool.execute(jobs, fail_fast)
 
 
@@ -224,18 +231,3 @@ class _Pool:
 
     def _run_dir(self, cell: Cell) -> Path:
         return self.settings.runs / cell.spec.spec_id
-
-
-@contextmanager
-def _stop_on_signals(pool: _Pool) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the pool at its next look; the previous handlers come back afterwards."""
-
-    def receive(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        pool.stop_requested = True
-
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

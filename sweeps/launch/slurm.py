@@ -25,9 +25,9 @@ from attnres.files import write_json
 from experiments.run_folder import SETTINGS_FILE, prepare_folder
 from experiments.settings import Settings
 from sweeps.grid import Cell, Grid
-from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Note, Show
+from sweeps.launch.base import LAUNCHERS, Ended, Launcher, Note, Show, stop_on_signals
 from sweeps.launch.slurm_job import CellJob, MeasureJob
-from sweeps.launch.slurm_watch import POLL_SECONDS, Watch, in_queue, stop_on_signals
+from sweeps.launch.slurm_watch import POLL_SECONDS, Watch, in_queue
 from sweeps.plan import CellState, state_of
 from sweeps.site import Site, read_site
 from sweeps.slurm_queue import JOB_PREFIX, SLURM_FOLDER, batches, read_queue, write_batch

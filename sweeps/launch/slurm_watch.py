@@ -1,12 +1,9 @@
 """Watching cells that Slurm trains: what the queue, the locks and the records say, until all have ended."""
 
-import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 from attnres.errors import UserError
 from experiments.cell import said_in_log
@@ -148,18 +145,3 @@ def in_queue(task: str, runs: Path, show: Show) -> bool:
     except UserError as error:
         show(Note(f"{error}; still watching"))
         return True
-
-
-@contextmanager
-def stop_on_signals(watch: Watch) -> Iterator[None]:
-    """SIGINT and SIGTERM end the watching, not the jobs; the previous handlers come back afterwards."""
-
-    def receive(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        watch.stop_requested = True
-
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
