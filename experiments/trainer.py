@@ -1,0 +1,74 @@
+"""Lightning's part of a run: it loops and places tensors; steps, history and checkpoints are ours."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from torch.utils.data import IterableDataset
+
+from experiments.callbacks import Recorder
+from experiments.data.base import TokenData
+from experiments.module import TrainingModule
+from experiments.spec import RunSpec
+
+
+class Steps(IterableDataset[torch.Tensor]):
+    """The batches of steps ``start`` .. ``spec.steps - 1``, each computed from its number."""
+
+    def __init__(self, data: TokenData, spec: RunSpec, start: int) -> None:
+        self.data, self.spec, self.start = data, spec, start
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for step in range(self.start, self.spec.steps):
+            yield torch.from_numpy(
+                self.data.batch(
+                    step,
+                    batch_sequences=self.spec.batch_sequences,
+                    seq_len=self.spec.shape.seq_len,
+                    data_seed=self.spec.data_seed,
+                )
+            )
+
+
+class _Restore(lightning.Callback):
+    """Loads a checkpoint's state once model and optimiser are on their device."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        pl_module.model.load_state_dict(self.state["model"], strict=True)
+        trainer.optimizers[0].load_state_dict(self.state["optimizer"])
+        torch.set_rng_state(self.state["rng"])
+
+
+def make_trainer(
+    spec: RunSpec, device: torch.device, run_dir: Path, recorder: Recorder, state: dict[str, Any] | None
+) -> lightning.Trainer:
+    """A trainer that only loops, from the checkpoint ``state`` on if there is one."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for message in (
+        ".*does not have many workers.*",
+        ".*GPU available but not used.*",
+        ".*isinstance.*LeafSpec.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    return lightning.Trainer(
+        accelerator=device.type,
+        devices=1,
+        precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        default_root_dir=run_dir,
+        callbacks=[*([_Restore(state)] if state else []), recorder],
+    )
