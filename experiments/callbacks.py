@@ -16,7 +16,7 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor
 
-from experiments.checkpoint import save_checkpoint
+from experiments.checkpoint import CHECKPOINTS_FOLDER, save_checkpoint
 from experiments.history import History, finite
 from experiments.module import TrainingModule
 from experiments.validation import ValidationLoss, validate
@@ -145,7 +145,7 @@ class Recorder(lightning.Callback):
         self.history.sync()
         module.dynamics.write()
         save_checkpoint(
-            self.run_dir / "checkpoints",
+            self.run_dir / CHECKPOINTS_FOLDER,
             module.step,
             {
                 "spec_id": module.spec.spec_id,

@@ -18,6 +18,8 @@ import torch
 from attnres.errors import UserError
 from attnres.files import atomic_path, remove_leftovers
 
+CHECKPOINTS_FOLDER = "checkpoints"
+"""Of a run's folder."""
 KEPT = 2
 """Checkpoints kept: the newest, and the one before it in case the newest is damaged."""
 

@@ -12,7 +12,7 @@ from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.callbacks import DivergedError, Recorder, Stop
-from experiments.checkpoint import load_latest
+from experiments.checkpoint import CHECKPOINTS_FOLDER, load_latest
 from experiments.data.base import DATASETS
 from experiments.dynamics import Dynamics
 from experiments.environment import find_device
@@ -56,9 +56,7 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
 
 def _done(run_dir: Path) -> RunRecord | None:
     record = read_record(run_dir)
-    return (
-        record if record is not None and record.status in (RunStatus.FINISHED, RunStatus.DIVERGED) else None
-    )
+    return record if record is not None and record.status.done else None
 
 
 def _load(spec: RunSpec, settings: Settings) -> Inputs:
@@ -110,7 +108,7 @@ class _Attempt:
     def _train(self, stop: Stop) -> RunStatus:
         spec, settings = self.spec, self.settings
         model = build(spec.shape, spec.stream, spec.seed)
-        checkpoint = load_latest(self.run_dir / "checkpoints", self._warn)
+        checkpoint = load_latest(self.run_dir / CHECKPOINTS_FOLDER, self._warn)
         step, seconds = 0, 0.0
         if checkpoint is not None:
             if checkpoint.state["spec_id"] != spec.spec_id:

@@ -3,11 +3,13 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from experiments.data.base import TokenData
+from sweeps.concerns import disk_bytes, memory_bytes, passes_of
 from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 
@@ -76,8 +78,8 @@ class ProgressLines:
         return f"{head} {' | '.join(cells)}"
 
 
-def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
-    """One row a cell, then the totals."""
+def print_plan(plan: Sequence[PlannedCell], jobs: int, data: Mapping[tuple[str, int], TokenData]) -> None:
+    """One row a cell, then the totals. ``data``: the data sets that are on disk, for the passes over them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (
         ("state", "left"),
@@ -89,6 +91,8 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
         ("steps", "right"),
         ("lr", "right"),
         ("FLOPs", "right"),
+        ("passes", "right"),
+        ("memory", "right"),
         ("time", "right"),
         ("run", "left"),
     ):
@@ -105,6 +109,8 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
             str(spec.steps),
             f"{spec.train.lr:g}",
             f"{planned.cell.compute:.2e}",
+            "?" if (passes := passes_of(spec, data)) is None else f"{passes:.2f}",
+            f"{quantity(memory_bytes(spec))}B",
             duration(planned.seconds),
             spec.spec_id,
         )
@@ -113,7 +119,8 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
     seconds = sum(planned.seconds for planned in left) / jobs
     print(
         f"{summary(plan)}; {sum(planned.cell.compute for planned in plan):.2e} FLOPs in all; "
-        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side"
+        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side, "
+        f"{quantity(sum(disk_bytes(planned.cell.spec) for planned in left))}B of disk"
     )
 
 
