@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
+from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 
 LINE_SECONDS = 10.0
@@ -47,6 +47,9 @@ class ProgressLines:
         if isinstance(event, Ended):
             stream = sys.stdout if event.status == "finished" else sys.stderr
             print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif isinstance(event, Retrying):
+            told = f"  retrying, {event.number} of {event.most}: {event.cell.label} ({event.message})"
+            print(told, file=sys.stderr, flush=True)
         elif isinstance(event, Warned):
             print(f"  warning: {event.cell.label}: {event.message}", file=sys.stderr, flush=True)
         elif isinstance(event, Stopping):
