@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from attnres.command_line import Parser, at_least_one, execute
+from attnres.command_line import Parser, at_least, execute
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +46,13 @@ def parser() -> argparse.ArgumentParser:
             )
             command.add_argument("--threads", type=int, default=1, help="CPU threads of a cell")
             command.add_argument("--no-tracking", action="store_true", help="do not mirror to MLflow")
+            command.add_argument(
+                "--retries",
+                type=int,
+                default=2,  # outlives two accidents; a failure of the cell's own ends it when it repeats
+                help="new starts of a cell that was killed, ran out of memory or lost its disk (default 2; "
+                "--launcher slurm has `requeues` in the site file)",
+            )
             failure = command.add_mutually_exclusive_group()
             failure.add_argument(
                 "--keep-going", action="store_true", help="go on after a failed cell (default)"
@@ -59,7 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
 
     def command() -> int:
-        at_least_one(options, "jobs", "threads")
+        at_least(1, options, "jobs", "threads")
+        at_least(0, options, "retries")
         from sweeps import commands  # torch takes seconds to import: after the command line is checked
 
         return commands.COMMANDS[options.command](options)

@@ -71,7 +71,14 @@ def run(options: argparse.Namespace) -> int:
     show = ProgressLines(len(planned), sum(item.done for item in planned))
     if cells:
         _prepare(grid, settings)
-        whole = launcher.launch(cells, settings, jobs=options.jobs, fail_fast=options.fail_fast, show=show)
+        whole = launcher.launch(
+            cells,
+            settings,
+            jobs=options.jobs,
+            retries=options.retries,
+            fail_fast=options.fail_fast,
+            show=show,
+        )
         planned = _planned(grid, options.runs)
         print(f"{grid.name}: {summary(planned)}", flush=True)
         if not whole:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiments.data.base import TokenData
 from sweeps.concerns import disk_bytes, memory_bytes, passes_of
-from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
+from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 
 LINE_SECONDS = 10.0
@@ -49,6 +49,9 @@ class ProgressLines:
         if isinstance(event, Ended):
             stream = sys.stdout if event.status == "finished" else sys.stderr
             print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif isinstance(event, Retrying):
+            told = f"  retrying, {event.number} of {event.most}: {event.cell.label} ({event.message})"
+            print(told, file=sys.stderr, flush=True)
         elif isinstance(event, Warned):
             print(f"  warning: {event.cell.label}: {event.message}", file=sys.stderr, flush=True)
         elif isinstance(event, Stopping):
