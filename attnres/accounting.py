@@ -61,8 +61,13 @@ def count_parameters(model: Decoder) -> ParameterCount:
 
 def parameters_of(shape: ModelShape, stream_spec: StreamSpec) -> ParameterCount:
     """`count_parameters` in closed form: nothing but the stream's own module is made, without storage."""
+    return _parameters(shape, stream_spec.model_dump_json())
+
+
+@lru_cache(maxsize=4096)
+def _parameters(shape: ModelShape, stream_json: str) -> ParameterCount:
     with torch.device("meta"):
-        stream = stream_spec.build(shape)
+        stream = StreamSpec.model_validate_json(stream_json).build(shape)
     width = shape.width
     block = 4 * width * width + 3 * width * shape.mlp_width + 2 * width
     table = shape.vocab_size * width

@@ -10,37 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from analysis.plan_file import Throughput
-from attnres.shape import ModelShape
 from benchmarks.timing import Ratio, number, row
 from experiments.record import RunRecord, write_record
 from experiments.run import run
 from experiments.run_folder import prepare_folder
 from experiments.settings import Settings
 from experiments.tracking import store_uri
-from sweeps.grid import ADDITIVE, Grid, Rung, load_grid, pairs
+from sweeps.grid import Grid, load_grid
 from sweeps.plan import write_plan
 
 CELLS = 1000
 PLAN_SECONDS, RESTART_SECONDS = 5.0, 10.0
-SHAPE = ModelShape(depth=2, width=64, num_heads=2, mlp_width=168, vocab_size=64, seq_len=64)
 
 GRID_FILE = """
-from benchmarks.large_grid import large_grid
-from sweeps.grid import GRIDS
+from attnres.shape import ModelShape
+from attnres.stream_spec import StreamSpec
+from sweeps.grid import ADDITIVE, GRIDS, Grid, Rung, pairs
 
-GRIDS.register("large")(large_grid)
-"""
+ARMS = (ADDITIVE, StreamSpec(name="block_attnres", options={"num_blocks": 2}))
 
 
-def large_grid() -> Grid:
-    """`CELLS` cells: two arms, a hundred shapes, five seeds."""
-    arms = (ADDITIVE, load_grid("smoke").arms[1])
+@GRIDS.register("large")
+def large() -> Grid:
     cells = []
-    for index in range(CELLS // 10):
-        shape = SHAPE.model_copy(update={"depth": 2 + index % 10, "width": 64 + 8 * (index // 10)})
+    for index in range(100):
+        width, depth = 64 + 8 * (index // 10), 2 + index % 10
+        shape = ModelShape(
+            depth=depth, width=width, num_heads=2, mlp_width=168, vocab_size=64, seq_len=64
+        )
         rung = Rung(shape, 20 + index, seeds=tuple(range(5)))
-        cells += pairs(rung, arms=arms, dataset="synthetic", recipe="smoke")
-    return Grid("large", "a thousand cells", arms, tuple(cells))
+        cells += pairs(rung, arms=ARMS, dataset="synthetic", recipe="smoke")
+    return Grid("large", "a thousand cells: two arms, a hundred shapes, five seeds", ARMS, tuple(cells))
+"""
 
 
 def finish(grid: Grid, settings: Settings, pattern: RunRecord) -> None:
@@ -62,10 +63,12 @@ def grid_rows() -> list[dict[str, Any]]:
         settings = Settings(runs=folder / "runs", data=folder / "data", tracking=False)
         planned = [_seconds(folder, "plan", "large.py") for _ in range(3)]
         small = load_grid("smoke").cells[0].spec
-        finish(large_grid(), settings, run(small, settings))
-        cells = large_grid().cells
+        grid = load_grid(str(folder / "large.py"))
+        assert len(grid.cells) == CELLS
+        finish(grid, settings, run(small, settings))
+        cells = grid.cells
         first = {(cell.size, cell.spec.stream.variant): cell.spec.spec_id for cell in reversed(cells)}
-        baseline, variant = (arm.variant for arm in large_grid().arms)
+        baseline, variant = (arm.variant for arm in grid.arms)
         ratios = [
             Throughput(
                 size=size,
@@ -78,7 +81,7 @@ def grid_rows() -> list[dict[str, Any]]:
             )
             for size in dict.fromkeys(cell.size for cell in cells)
         ]
-        write_plan(large_grid(), folder / "results/large", ratios)
+        write_plan(grid, folder / "results/large", ratios)
         again = [_seconds(folder, "run", "large.py", "--no-tracking") for _ in range(3)]
     return [
         row(f"plan of {CELLS} cells, s", _spread(planned), PLAN_SECONDS),

@@ -141,10 +141,12 @@ def _repeated(plan: Sequence[PlannedCell], data: Mapping[tuple[str, int], TokenD
 
 def _coinciding(plan: Sequence[PlannedCell]) -> Iterator[str]:
     """Arms of depth attention with the same sources at every read are the same model under two names."""
+    arms: dict[str, dict[str, RunSpec]] = defaultdict(dict)
+    for item in plan:
+        arms[item.cell.size].setdefault(item.cell.spec.stream.variant, item.cell.spec)
     sizes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for size in dict.fromkeys(item.cell.size for item in plan):
-        specs = [item.cell.spec for item in plan if item.cell.size == size]
-        reads = {spec.stream.variant: _sources(spec.stream, spec.shape) for spec in specs}
+    for size, specs in arms.items():
+        reads = {variant: _sources(spec.stream, spec.shape) for variant, spec in specs.items()}
         for one, other in combinations(sorted(reads), 2):
             if reads[one] is not None and reads[one] == reads[other]:
                 sizes[one, other].append(size)

@@ -5,9 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from experiments.data.base import TokenData
 from sweeps.concerns import disk_bytes, memory_bytes, passes_of
 from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
@@ -81,43 +78,45 @@ class ProgressLines:
         return f"{head} {' | '.join(cells)}"
 
 
+COLUMNS = (
+    *("state", "arm", "size", "seed", "params", "tokens", "steps", "lr", "FLOPs", "passes", "memory"),
+    *("time", "run"),
+)
+"""Of the plan's table, which may have a thousand rows."""
+TEXTS = ("state", "arm", "size", "run")
+"""Columns that are not numbers."""
+
+
+def _row(planned: PlannedCell, data: Mapping[tuple[str, int], TokenData]) -> tuple[str, ...]:
+    spec = planned.cell.spec
+    passes = passes_of(spec, data)
+    return (
+        planned.state.value,
+        spec.stream.variant,
+        planned.cell.size,
+        str(spec.seed),
+        quantity(planned.cell.params),
+        quantity(spec.tokens),
+        str(spec.steps),
+        f"{spec.train.lr:g}",
+        f"{planned.cell.compute:.2e}",
+        "?" if passes is None else f"{passes:.2f}",
+        f"{quantity(memory_bytes(spec))}B",
+        duration(planned.seconds),
+        spec.spec_id,
+    )
+
+
+def _aligned(text: str, column: str, width: int) -> str:
+    return text.ljust(width) if column in TEXTS else text.rjust(width)
+
+
 def print_plan(plan: Sequence[PlannedCell], jobs: int, data: Mapping[tuple[str, int], TokenData]) -> None:
     """One row a cell, then the totals. ``data``: the data sets that are on disk, for the passes over them."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("state", "left"),
-        ("arm", "left"),
-        ("size", "left"),
-        ("seed", "right"),
-        ("params", "right"),
-        ("tokens", "right"),
-        ("steps", "right"),
-        ("lr", "right"),
-        ("FLOPs", "right"),
-        ("passes", "right"),
-        ("memory", "right"),
-        ("time", "right"),
-        ("run", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for planned in plan:
-        spec = planned.cell.spec
-        table.add_row(
-            planned.state.value,
-            spec.stream.variant,
-            planned.cell.size,
-            str(spec.seed),
-            quantity(planned.cell.params),
-            quantity(spec.tokens),
-            str(spec.steps),
-            f"{spec.train.lr:g}",
-            f"{planned.cell.compute:.2e}",
-            "?" if (passes := passes_of(spec, data)) is None else f"{passes:.2f}",
-            f"{quantity(memory_bytes(spec))}B",
-            duration(planned.seconds),
-            spec.spec_id,
-        )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    rows = [COLUMNS, *(_row(planned, data) for planned in plan)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(_aligned, row, COLUMNS, widths)).rstrip())
     left = [planned for planned in plan if not planned.done]
     seconds = sum(planned.seconds for planned in left) / jobs
     print(
