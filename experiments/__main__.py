@@ -13,6 +13,7 @@ from attnres.command_line import Parser, execute
 from attnres.errors import UserError
 from attnres.json_files import read_model
 from experiments.settings import Settings
+from experiments.signals import exit_with, interrupting
 
 EXIT_CODES = {"finished": 0, "failed": 1, "diverged": 1, "interrupted": 130}
 
@@ -33,7 +34,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; errors for people are one line on stderr."""
     options = parse(arguments)
-    return execute(lambda: _run(options) if options.command == "run" else _serve(options))
+    if options.command == "ui":
+        return execute(lambda: _serve(options))
+    with interrupting():
+        return execute(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -83,4 +87,4 @@ def _check_port(port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())
