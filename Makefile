@@ -41,8 +41,11 @@ test-faults: setup  ## kills at random moments, full and read-only disks, damage
 	@seed=$${FAULTS_SEED:-$$(date +%s)}; echo "FAULTS_SEED=$$seed repeats these moments"; \
 	OMP_NUM_THREADS=1 FAULTS_SEED=$$seed $(PYTHON) -m pytest tests/faults -n $(JOBS) --dist load --timeout 1800
 
-test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run
-	@$(PYTHON) -m pytest -m services --timeout 1800
+test-services: setup  ## sweeps on PostgreSQL (installed from Debian's packages if it is missing) and on an MLflow server, lost in mid-run
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null
+	@$(VENV)/bin/pip install -q -c constraints.txt -e '.[dev,postgres]'
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/services -m services --timeout 1800
 
 test-slurm: setup  ## the launcher on a real Slurm, installed from Debian's packages if it is missing (a quarter of an hour)
 	@PATH="$$PATH:/usr/sbin:/sbin"; for program in slurmctld slurmd sbatch munged; do command -v $$program; done \

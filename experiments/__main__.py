@@ -4,6 +4,7 @@ Exit codes: 0 finished, 1 failed or diverged, 2 wrong usage or input, 130 interr
 """
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -41,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # as a sweep looks for them
     from experiments.run import run  # Lightning takes seconds to import: after the checks
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec

@@ -67,6 +67,25 @@ def _found(path: str) -> Any:
 
 
 @dataclass(frozen=True)
+class KilledBeforeRename:
+    """SIGKILL when the file ``name`` is written and about to take its name."""
+
+    name: str
+
+    def __call__(self) -> None:
+        import signal
+
+        replace = os.replace
+
+        def replaced(source: Path, target: Path) -> None:
+            if Path(target).name == self.name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replace(source, target)
+
+        os.replace = replaced  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
 class Raises:
     """In step ``step`` the training raises ``error``."""
 

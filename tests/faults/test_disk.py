@@ -66,7 +66,7 @@ def test_a_disk_that_fills_up_while(place, call, disk, on_disk, undisturbed, tmp
 def test_a_read_only_disk_before_and_after_an_interruption(disk, on_disk, undisturbed, tmp_path):
     with read_only(disk):
         refused(Started(tiny_spec(), on_disk, tmp_path / "cell"), "Read-only file system")
-    cell = Started(tiny_spec(), on_disk, tmp_path / "cell", SignalAt("validating", 20, signal.SIGTERM))
+    cell = Started(tiny_spec(), on_disk, tmp_path / "cell", SignalAt("validating", 3, signal.SIGTERM))
     assert cell.ended(END_SECONDS) == 130
     with read_only(disk):
         refused(Started(tiny_spec(), on_disk, tmp_path / "cell"), "Read-only file system")

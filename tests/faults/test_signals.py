@@ -11,7 +11,7 @@ import pytest
 from sweeps.plan import CellState, state_of
 from tests.faults.cells import END_SECONDS, Started, outcome, run_cell
 from tests.faults.conftest import tiny_spec
-from tests.faults.sabotage import PLACES, SignalAt
+from tests.faults.sabotage import PLACES, KilledBeforeRename, SignalAt
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR1)
 INTERRUPTED = 130
@@ -121,3 +121,14 @@ def stop_at(place, call, number, settings, undisturbed, tmp_path) -> None:
         assert "Traceback" not in cell.said()
     assert run_cell(tiny_spec(), settings, tmp_path / "cell") == 0
     assert outcome(run_dir) == expected
+
+
+@pytest.mark.faults
+def test_w08_killed_twice_in_a_row_while_the_record_is_written(settings, undisturbed, tmp_path):
+    for _ in range(2):
+        cell = Started(tiny_spec(), settings, tmp_path / "cell", KilledBeforeRename("record.json"))
+        assert cell.ended() == -signal.SIGKILL
+        assert state_of(cell.run_dir)[0] is CellState.STARTED
+        assert list(cell.run_dir.glob(".record.json.*.tmp"))
+    assert run_cell(tiny_spec(), settings, tmp_path / "cell") == 0
+    assert outcome(cell.run_dir) == undisturbed(0)[0], "and no leftovers"

@@ -3,7 +3,7 @@
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
@@ -24,8 +24,16 @@ def mirrored(settings, monkeypatch) -> Settings:
     """Cells told to a SQLite store beside their folders, which exists."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings.runs.mkdir()
-    prepare_store(store_uri(settings.runs))
+    in_child(prepare_store, store_uri(settings.runs))
     return settings.model_copy(update={"tracking": True})
+
+
+def in_child(work: Callable[..., object], *arguments: object) -> None:
+    """Call it in a process of its own: MLflow keeps a store that was deleted open for ever."""
+    child = SERVER.Process(target=work, args=arguments)
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
 
 
 def hold(store: str, locked: Event, release: Event) -> None:
@@ -50,15 +58,15 @@ def locked_store(settings: Settings) -> Iterator[None]:
         holder.join(30)
 
 
-def in_store_once(settings: Settings, expected_status: str = "FINISHED") -> None:
+def in_store_once(settings: Settings) -> None:
     """`sync` twice gives the same store: one run, whose series are the rows of the directory."""
     run_dir = settings.runs / tiny_spec().spec_id
-    assert sync([run_dir], store_uri(settings.runs)) == 1
+    in_child(sync, [run_dir], store_uri(settings.runs))
     first = contents(settings.runs)
-    assert sync([run_dir], store_uri(settings.runs)) == 1
+    in_child(sync, [run_dir], store_uri(settings.runs))
     assert contents(settings.runs) == first
     (run,) = all_runs(settings.runs)
-    assert run.info.status == expected_status
+    assert run.info.status == "FINISHED"
     for key in ("train_loss", "val_loss", "lr", "grad_norm"):
         rows = [(row["step"], row[key]) for row in read_rows(run_dir / "metrics.jsonl") if key in row]
         assert history(settings.runs, run.info.run_id, key) == rows
@@ -119,3 +127,16 @@ def test_m07_m16_m17_a_cell_killed_at_five_random_moments_is_one_whole_run_in_th
     (run,) = all_runs(mirrored.runs)
     assert run.info.status == "FINISHED", "told by the run itself, before any sync"
     in_store_once(mirrored)
+
+
+@pytest.mark.faults
+def test_m23_every_point_is_in_the_store_after_a_stop(mirrored, tmp_path):
+    """Told by the run itself, in the seconds it has: nothing is synchronised before the look."""
+    cell = Started(
+        tiny_spec(), mirrored, tmp_path / "cell", SignalAt("dropping old checkpoints", 9, signal.SIGTERM)
+    )
+    assert cell.ended(END_SECONDS) == 130
+    (run,) = all_runs(mirrored.runs)
+    assert run.info.status == "KILLED"
+    rows = [(row["step"], row["train_loss"]) for row in read_rows(cell.run_dir / "metrics.jsonl")]
+    assert len(rows) >= 9 and history(mirrored.runs, run.info.run_id, "train_loss") == rows

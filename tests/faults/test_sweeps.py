@@ -14,7 +14,7 @@ from experiments.cell import execute
 from experiments.record import read_record
 from experiments.tracking import store_uri, sync
 from sweeps.__main__ import main as sweeps
-from sweeps.grid import load_grid
+from sweeps.grid import Grid, load_grid
 from sweeps.launch import base, local
 from sweeps.plan import make_plan
 from tests.experiments.mirrored import all_runs, contents
@@ -36,11 +36,9 @@ def sabotaged(run_dir: str, sweep_pid: int, *, victim: str, sabotage: Callable[[
 class Sweep:
     """One grid of four cells of a second, and the command on it."""
 
-    def __init__(self, folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, grid: Grid, folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.grid, self.cells = grid, grid.cells
         self.folder, self.data, self.monkeypatch = folder, data, monkeypatch
-        self.grid = folder / "faults_grid.py"
-        self.grid.write_text(GRID_FILE.format(name="faults_grid", widths=(8, 12), tokens_per_param=8))
-        self.cells = load_grid(str(self.grid)).cells
         self.runs = folder / "runs"
 
     def run(self, sabotage: Callable[[], None] | None = None, *more: str) -> int:
@@ -50,12 +48,12 @@ class Sweep:
             target = functools.partial(sabotaged, victim=self.cells[VICTIM].spec.spec_id, sabotage=sabotage)  # type: ignore[assignment]
         self.monkeypatch.setattr(local, "execute", target)
         return sweeps(
-            ["run", str(self.grid), "--runs", str(self.runs), "--results", str(self.folder / "results"),
+            ["run", self.grid.name, "--runs", str(self.runs), "--results", str(self.folder / "results"),
              "--data", str(self.data), "--no-tracking", "--jobs", "2", *more]
         )  # fmt: skip
 
     def states(self) -> list[str]:
-        return [item.state.value for item in make_plan(load_grid(str(self.grid)), self.runs)]
+        return [item.state.value for item in make_plan(self.grid, self.runs)]
 
     @property
     def victim(self) -> Path:
@@ -65,21 +63,33 @@ class Sweep:
         return [outcome(self.runs / cell.spec.spec_id) for cell in self.cells]
 
 
+@pytest.fixture(scope="module")
+def grid_path(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("grid") / "faults_grid.py"
+    path.write_text(GRID_FILE.format(name="faults_grid", widths=(8, 12), tokens_per_param=8))
+    return path
+
+
+@pytest.fixture(scope="module")
+def grid(grid_path) -> Grid:
+    return load_grid(str(grid_path))
+
+
 @pytest.fixture
-def sweep(tmp_path, fault_data, monkeypatch) -> Sweep:
+def sweep(grid, tmp_path, fault_data, monkeypatch) -> Sweep:
     monkeypatch.setattr(
         base, "measure_missing", lambda *_: None
     )  # ten seconds of timing that nobody asks for
     monkeypatch.setattr("sweeps.launch.retry.PAUSE_SECONDS", 0.2)
-    return Sweep(tmp_path, fault_data, monkeypatch)
+    return Sweep(grid, tmp_path, fault_data, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory, fault_data) -> list[Outcome]:
+def expected(grid, tmp_path_factory, fault_data) -> list[Outcome]:
     """The cells of a sweep that nothing befell."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(base, "measure_missing", lambda *_: None)
-        quiet = Sweep(tmp_path_factory.mktemp("quiet"), fault_data, monkeypatch)
+        quiet = Sweep(grid, tmp_path_factory.mktemp("quiet"), fault_data, monkeypatch)
         assert quiet.run() == 0
         return quiet.outcomes()
 
@@ -162,14 +172,16 @@ def test_w01_fail_fast_starts_nothing_after_the_last_retry(sweep, capsys):
 
 
 @pytest.mark.faults
-def test_w04_m01_two_launchers_at_the_same_instant(sweep, expected, fault_data, tmp_path, monkeypatch):
+def test_w04_m01_two_launchers_at_the_same_instant(
+    sweep, grid_path, expected, fault_data, tmp_path, monkeypatch
+):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     command = [
         sys.executable,
         "-m",
         "sweeps",
         "run",
-        str(sweep.grid),
+        str(grid_path),
         "--data",
         str(fault_data),
         "--jobs",
