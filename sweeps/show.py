@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
+from sweeps.trunks import saving
 
 LINE_SECONDS = 10.0
 """Time between two progress lines."""
@@ -97,28 +98,40 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
         spec = planned.cell.spec
         table.add_row(
             planned.state.value,
-            spec.stream.variant,
+            spec.stream.variant + (" (trunk)" if planned.cell.role == "trunk" else ""),
             planned.cell.size,
             str(spec.seed),
             quantity(planned.cell.params),
             quantity(spec.tokens),
             str(spec.steps),
             f"{spec.train.lr:g}",
-            f"{planned.cell.compute:.2e}",
+            f"{planned.cell.trained():.2e}",
             duration(planned.seconds),
             spec.spec_id,
         )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     left = [planned for planned in plan if not planned.done]
     seconds = sum(planned.seconds for planned in left) / jobs
+    saved = saving([planned.cell for planned in plan])
+    if saved is not None:
+        print(
+            f"{saved.trunks} trunks and the cooldowns of {saved.branches} branches: {saved.trained:.3g} "
+            f"FLOPs; as separate runs {saved.separate:.3g}: {saved.share:.1%} saved"
+        )
     print(
-        f"{summary(plan)}; {sum(planned.cell.compute for planned in plan):.2e} FLOPs in all; "
+        f"{summary(plan)}; {sum(planned.cell.trained() for planned in plan):.2e} FLOPs in all; "
         f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side"
     )
 
 
 def summary(plan: Sequence[PlannedCell]) -> str:
-    """``21 cells: 15 finished, 6 missing``."""
+    """``21 cells: 15 finished, 6 missing``; trunks are counted apart: ``; 3 trunks: 3 finished``."""
+    cells = [planned for planned in plan if planned.cell.role != "trunk"]
+    trunks = [planned for planned in plan if planned.cell.role == "trunk"]
+    return _counted("cells", cells) + (f"; {_counted('trunks', trunks)}" if trunks else "")
+
+
+def _counted(what: str, plan: Sequence[PlannedCell]) -> str:
     counts = Counter(planned.state for planned in plan)
     parts = [f"{counts[state]} {state.value}" for state in CellState if counts[state]]
-    return f"{len(plan)} cells: {', '.join(parts)}"
+    return f"{len(plan)} {what}: {', '.join(parts)}"
