@@ -7,7 +7,7 @@ state or wall time (checkpoint intervals apart, which change no result).
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +16,7 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor
 
-from experiments.checkpoint import CHECKPOINTS_FOLDER, save_checkpoint
+from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS, keep_checkpoint, save_checkpoint
 from experiments.history import History, finite
 from experiments.module import TrainingModule
 from experiments.signals import SIGNALS
@@ -63,7 +63,8 @@ class Recorder(lightning.Callback):
         run_dir: folder of the run.
         history: rows so far.
         windows_NT: validation windows.
-        evaluations: validation points of the whole run, the last at its end.
+        evaluations: steps after which it validates, the last at the run's end.
+        branch_points: steps whose checkpoint is kept, in a folder of its own, for runs that branch there.
         checkpoint_seconds: least time between checkpoints.
         checkpoint_steps: checkpoint at multiples of this step instead.
         stop: set by signals.
@@ -77,7 +78,8 @@ class Recorder(lightning.Callback):
         history: History,
         windows_NT: Tensor,
         *,
-        evaluations: int,
+        evaluations: Collection[int],
+        branch_points: Collection[int],
         checkpoint_seconds: float,
         checkpoint_steps: int | None,
         stop: Stop,
@@ -88,6 +90,7 @@ class Recorder(lightning.Callback):
         self.history = history
         self.windows_NT = windows_NT
         self.evaluations = evaluations
+        self.branch_points = branch_points
         self.checkpoint_seconds = checkpoint_seconds
         self.checkpoint_steps = checkpoint_steps
         self.stop = stop
@@ -122,7 +125,7 @@ class Recorder(lightning.Callback):
             "grad_norm": finite(pl_module.last_grad_norm),
         }
         row |= pl_module.dynamics.keep(step)
-        if step in evaluation_steps(spec.steps, self.evaluations):
+        if step in self.evaluations:
             with trainer.precision_plugin.forward_context():
                 self.validation = validate(pl_module.model, self.windows_NT, sequences=spec.batch_sequences)
             row["val_loss"] = finite(self.validation.mean)
@@ -130,7 +133,9 @@ class Recorder(lightning.Callback):
         self.history.append(row)
         self.tell(row)
         stopping = self.stop.received is not None
-        if step < spec.steps and (stopping or self._checkpoint_due(step)):
+        if step in self.branch_points:
+            self.save(trainer, pl_module, BRANCH_POINTS)
+        elif step < spec.steps and (stopping or self._checkpoint_due(step)):
             self.save(trainer, pl_module)
         if stopping:
             trainer.should_stop = True
@@ -139,12 +144,13 @@ class Recorder(lightning.Callback):
         """Training time so far, over all attempts."""
         return self._earlier_seconds + time.monotonic() - self._started
 
-    def save(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
+    def save(self, trainer: lightning.Trainer, module: TrainingModule, folder: str = CHECKPOINTS) -> None:
         """Checkpoint of the step just done."""
         self.history.sync()
         module.dynamics.write()
-        save_checkpoint(
-            self.run_dir / CHECKPOINTS_FOLDER,
+        write = keep_checkpoint if folder == BRANCH_POINTS else save_checkpoint
+        write(
+            self.run_dir / folder,
             module.step,
             {
                 "spec_id": module.spec.spec_id,

@@ -42,6 +42,8 @@ class Start:
     attempts: int
     started_at: str
     run_id: str
+    parent_id: str
+    """The trunk it branched from; empty for a run of its own."""
 
 
 def make_record(
@@ -60,7 +62,9 @@ def make_record(
     validation = recorder.validation if recorder and status is RunStatus.FINISHED else None
     losses = [row["train_loss"] for row in recorder.history.rows[-LAST_STEPS:]] if recorder else []
     return RunRecord(
-        **_identity(spec, start.run_id),
+        **_identity(spec),
+        run_id=start.run_id,
+        parent_id=start.parent_id,
         **_sizes(parameters, flops),
         tokens=spec.tokens,
         compute=flops.total * spec.tokens,
@@ -92,12 +96,10 @@ def _throughput(spec: RunSpec, recorder: Recorder | None) -> float | None:
     return round(spec.train.batch_tokens / statistics.median(seconds), 1) if seconds else None
 
 
-def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:
+def _identity(spec: RunSpec) -> dict[str, Any]:
     train = spec.train
     return {
         "spec_id": spec.spec_id,
-        "run_id": run_id,
-        "parent_id": "",
         "stream": spec.stream.name,
         "variant": spec.stream.variant,
         "stream_options": json.dumps(spec.stream.options, sort_keys=True, separators=(",", ":")),

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.attempts import count_attempt, note_failure
 from experiments.callbacks import DivergedError, Recorder, Stop
-from experiments.checkpoint import CHECKPOINTS_FOLDER, load_latest
+from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_latest
 from experiments.data.base import DATASETS
 from experiments.dynamics import Dynamics
 from experiments.environment import find_device
@@ -23,17 +24,29 @@ from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
 from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
 from experiments.run_folder import LOG_FILE, locked, prepare_folder
-from experiments.settings import Settings
+from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
 from experiments.tracking import open_tracker
 from experiments.trainer import Steps, make_trainer
+from experiments.trunk import (
+    agenda_of,
+    branch_off,
+    branches_of,
+    check_branches,
+    first_lacking,
+    load_trunk,
+    origin_of,
+    remember_branches,
+    unfinished,
+)
 from experiments.validation import VALIDATION_TOKENS
 
 
 def run(spec: RunSpec, settings: Settings) -> RunRecord:
     """Train ``spec`` to its end, from its newest checkpoint if there is one.
 
-    A run that finished or diverged is not trained again: its record is returned as it stands.
+    A run that finished or diverged is not trained again: its record is returned as it stands. Only a trunk
+    is, from where its branches lack something of it.
 
     Raises:
         UserError: the spec cannot be carried out, its data are missing or damaged (all of it before a
@@ -41,13 +54,14 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
             or is damaged.
     """
     check_feasible(spec)
-    done = _done(settings.runs / spec.spec_id)
+    check_branches(spec, settings.branches)
+    done = _done(settings.runs / spec.spec_id, settings)
     if done is not None:
         return done
     inputs = _load(spec, settings)
     run_dir = prepare_folder(spec, settings)
     with locked(run_dir):
-        done = _done(run_dir)
+        done = _done(run_dir, settings)
         if done is not None:
             return done
         remove_leftovers(run_dir)
@@ -55,9 +69,13 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
         return _Attempt(spec, settings, run_dir, inputs).execute()
 
 
-def _done(run_dir: Path) -> RunRecord | None:
+def _done(run_dir: Path, settings: Settings) -> RunRecord | None:
     record = read_record(run_dir)
-    return record if record is not None and record.status.done else None
+    if record is None or not record.status.done:
+        return None
+    lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
+    reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
+    return record if reached else None
 
 
 def _load(spec: RunSpec, settings: Settings) -> Inputs:
@@ -103,7 +121,9 @@ class _Attempt:
         return self._end(RunStatus.FAILED, step)
 
     def _end(self, status: RunStatus, failed_at: int | None) -> RunRecord:
-        start = Start(self.attempts.attempts, self.attempts.started_at, self.tracker.run_id)
+        start = Start(
+            self.attempts.attempts, self.attempts.started_at, self.tracker.run_id, origin_of(self.run_dir)
+        )
         record = make_record(
             self.spec, self.settings, self.inputs, start, self.recorder, status=status, failed_at=failed_at
         )
@@ -114,21 +134,22 @@ class _Attempt:
     def _train(self, stop: Stop) -> RunStatus:
         spec, settings = self.spec, self.settings
         model = build(spec.shape, spec.stream, spec.seed)
-        checkpoint = load_latest(self.run_dir / CHECKPOINTS_FOLDER, self._warn)
+        branches = branches_of(self.run_dir, settings.branches)
+        checkpoint = self._checkpoint(branches)
         step, seconds = 0, 0.0
         if checkpoint is not None:
-            if checkpoint.state["spec_id"] != spec.spec_id:
-                raise UserError(f"{checkpoint.path}: belongs to run {checkpoint.state['spec_id']}; remove it")
             step, seconds = checkpoint.step, checkpoint.state["seconds"]
             self._note(f"continues from step {step} of {spec.steps} ({checkpoint.path.name})")
-        dynamics = Dynamics(self.run_dir, spec.steps, probes=settings.probes, step=step)
+        agenda = agenda_of(spec, settings, branches)
+        dynamics = Dynamics(self.run_dir, agenda.probes, steps=spec.steps, step=step)
         module = TrainingModule(model, spec, dynamics, micro_sequences=settings.micro_sequences)
         module.step = step
         self.recorder = Recorder(
             self.run_dir,
             History(self.run_dir, module.step),
             self.inputs.windows_NT,
-            evaluations=settings.evaluations,
+            evaluations=agenda.evaluations,
+            branch_points=agenda.branch_points,
             checkpoint_seconds=settings.checkpoint_seconds,
             checkpoint_steps=settings.checkpoint_steps,
             stop=stop,
@@ -144,6 +165,22 @@ class _Attempt:
             self.recorder.history.close()
             dynamics.write()
         return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
+
+    def _checkpoint(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
+        """Where to continue: the run's newest checkpoint, else its trunk's at the branch point."""
+        spec, settings, run_dir = self.spec, self.settings, self.run_dir
+        if branches:
+            remember_branches(run_dir, branches)
+            found = load_trunk(run_dir, settings, branches, self._warn)
+        else:
+            found = load_latest(run_dir / CHECKPOINTS, self._warn)
+        if found is not None and found.state["spec_id"] != spec.spec_id:
+            raise UserError(f"{found.path}: belongs to run {found.state['spec_id']}; remove it")
+        parent = settings.parent or origin_of(run_dir)
+        if found is None and parent:
+            self._note(f"branches from trunk {parent}")
+            return branch_off(spec, settings, run_dir, parent)
+        return found
 
     def _last_step(self) -> int:
         return self.recorder.history.rows[-1]["step"] if self.recorder and self.recorder.history.rows else 0

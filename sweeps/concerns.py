@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -59,9 +59,19 @@ def memory_bytes(spec: RunSpec) -> float:
     return PROCESS_BYTES + estimate_memory_bytes(spec.shape, spec.stream, spec.train.batch_tokens)
 
 
-def disk_bytes(spec: RunSpec) -> float:
-    """Estimated size of a run's folder: checkpoints (parameters and two moments, fp32) and a row a step."""
-    return KEPT * 12 * parameters_of(spec.shape, spec.stream).total + BYTES_A_STEP * spec.steps
+def disk_bytes(spec: RunSpec, branches: int = 0) -> float:
+    """Estimated size of a run's folder: checkpoints (parameters and two moments, fp32) and a row a step.
+
+    A trunk keeps one more checkpoint for each of its ``branches``.
+    """
+    checkpoints = KEPT + branches
+    return checkpoints * 12 * parameters_of(spec.shape, spec.stream).total + BYTES_A_STEP * spec.steps
+
+
+def disk_bytes_left(plan: Sequence[PlannedCell]) -> float:
+    """Estimated size of the folders that ``plan`` has yet to fill."""
+    branches = Counter(item.cell.parent_id for item in plan)
+    return sum(disk_bytes(item.cell.spec, branches[item.cell.spec.spec_id]) for item in plan if item.to_train)
 
 
 def data_of(cells: Sequence[Cell], root: Path) -> dict[tuple[str, int], TokenData]:
@@ -110,7 +120,7 @@ def _memory(plan: Sequence[PlannedCell], jobs: int, machine: Machine) -> Iterato
 
 
 def _disk(plan: Sequence[PlannedCell], machine: Machine) -> Iterator[str]:
-    needed = sum(disk_bytes(item.cell.spec) for item in plan if item.to_train)
+    needed = disk_bytes_left(plan)
     if needed > machine.free_disk_bytes:
         yield (
             f"disk: the cells left need {_gb(needed)}, {_gb(machine.free_disk_bytes)} are free; make room "

@@ -11,13 +11,13 @@ from pathlib import Path
 from attnres.errors import UserError
 from attnres.files import atomic_path
 from attnres.json_files import reason
-from experiments.checkpoint import CHECKPOINTS_FOLDER
+from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS
 from experiments.run_folder import LOCK_FILE, SETTINGS_FILE
 from sweeps.grid import Grid
 from sweeps.plan import CellState, PlannedCell
 
 SUMS_FILE = "SHA256SUMS"
-LEFT_OUT = (CHECKPOINTS_FOLDER, LOCK_FILE, SETTINGS_FILE)
+LEFT_OUT = (CHECKPOINTS, BRANCH_POINTS, LOCK_FILE, SETTINGS_FILE)
 """Of a run's folder: large and not needed by analysis, or of this machine alone."""
 README = """The study "{name}": its plan, tables, fits, figures and report in results/{name}/, and the
 directories of its {count} runs (spec, record, metrics, dynamics, log) in runs/.

@@ -2,7 +2,7 @@
 
 The rule: a run that finished or diverged is never trained again, so its checkpoints go; its spec, metrics,
 dynamics, record and log stay, which is all that analysis and MLflow read. Nothing is dropped of a run that
-is running, waits to go on, failed, or is damaged.
+is running, waits to go on, failed, or is damaged, nor what a trunk keeps for branches that are not done.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from attnres.errors import UserError
 from attnres.json_files import reason
-from experiments.checkpoint import CHECKPOINTS_FOLDER
+from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS
 from experiments.record import read_record
 from experiments.run_folder import locked
+from experiments.trunk import needed_checkpoints
 from sweeps.plan import PlannedCell
 
 
@@ -58,4 +59,7 @@ def _checkpoints_of(run_dir: Path) -> Dropped:
 
 
 def _files(run_dir: Path) -> list[Path]:
-    return sorted(path for path in (run_dir / CHECKPOINTS_FOLDER).glob("*") if path.is_file())
+    """Checkpoints of a done run, but for those that a branch has yet to start from."""
+    needed = needed_checkpoints(run_dir)
+    found = [path for folder in (CHECKPOINTS, BRANCH_POINTS) for path in (run_dir / folder).glob("*")]
+    return sorted(path for path in found if path.is_file() and path not in needed)

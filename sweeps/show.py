@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from experiments.data.base import TokenData
-from sweeps.concerns import disk_bytes, memory_bytes, passes_of
+from sweeps.concerns import disk_bytes_left, memory_bytes, passes_of
 from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
+from sweeps.trunks import saving
 
 LINE_SECONDS = 10.0
 """Time between two progress lines."""
@@ -92,14 +93,14 @@ def _row(planned: PlannedCell, data: Mapping[tuple[str, int], TokenData]) -> tup
     passes = passes_of(spec, data)
     return (
         planned.state.value,
-        spec.stream.variant,
+        spec.stream.variant + (" (trunk)" if planned.cell.role == "trunk" else ""),
         planned.cell.size,
         str(spec.seed),
         quantity(planned.cell.params),
         quantity(spec.tokens),
         str(spec.steps),
         f"{spec.train.lr:g}",
-        f"{planned.cell.compute:.2e}",
+        f"{planned.cell.trained():.2e}",
         "?" if passes is None else f"{passes:.2f}",
         f"{quantity(memory_bytes(spec))}B",
         duration(planned.seconds),
@@ -119,15 +120,27 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int, data: Mapping[tuple[str, 
         print("  ".join(map(_aligned, row, COLUMNS, widths)).rstrip())
     left = [planned for planned in plan if not planned.done]
     seconds = sum(planned.seconds for planned in left) / jobs
+    saved = saving([planned.cell for planned in plan])
+    if saved is not None:
+        print(
+            f"{saved.trunks} trunks and the cooldowns of {saved.branches} branches: {saved.trained:.3g} "
+            f"FLOPs; as separate runs {saved.separate:.3g}: {saved.share:.1%} saved"
+        )
     print(
-        f"{summary(plan)}; {sum(planned.cell.compute for planned in plan):.2e} FLOPs in all; "
+        f"{summary(plan)}; {sum(planned.cell.trained() for planned in plan):.2e} FLOPs in all; "
         f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side, "
-        f"{quantity(sum(disk_bytes(planned.cell.spec) for planned in left))}B of disk"
+        f"{quantity(disk_bytes_left(plan))}B of disk"
     )
 
 
 def summary(plan: Sequence[PlannedCell]) -> str:
-    """``21 cells: 15 finished, 6 missing``."""
+    """``21 cells: 15 finished, 6 missing``; trunks are counted apart: ``; 3 trunks: 3 finished``."""
+    cells = [planned for planned in plan if planned.cell.role != "trunk"]
+    trunks = [planned for planned in plan if planned.cell.role == "trunk"]
+    return _counted("cells", cells) + (f"; {_counted('trunks', trunks)}" if trunks else "")
+
+
+def _counted(what: str, plan: Sequence[PlannedCell]) -> str:
     counts = Counter(planned.state for planned in plan)
     parts = [f"{counts[state]} {state.value}" for state in CellState if counts[state]]
-    return f"{len(plan)} cells: {', '.join(parts)}"
+    return f"{len(plan)} {what}: {', '.join(parts)}"
