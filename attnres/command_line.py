@@ -26,10 +26,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least_one(options: argparse.Namespace, *names: str) -> None:
-    """Refuse (``UserError``) options that count something and are below 1."""
+    """Refuse (``UserError``) options that count something, are given, and are below 1."""
     for name in names:
-        if getattr(options, name, 1) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: must be at least 1")
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
+            raise UserError(f"--{name} {value}: must be at least 1")
 
 
 def execute(command: Callable[[], int]) -> int:

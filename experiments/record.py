@@ -10,8 +10,8 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.json_files import read_model
 
-SCHEMA_VERSION = 2
-"""2: `RunRecord.kernels`."""
+SCHEMA_VERSION = 3
+"""2: `RunRecord.kernels`. 3: `RunRecord.processes` and `RunRecord.strategy`."""
 RECORD_FILE = "record.json"
 
 
@@ -92,6 +92,10 @@ class RunRecord(BaseModel):
     device: str
     precision: str
     threads: int
+    processes: int
+    """That shared every batch."""
+    strategy: str
+    """``single``, ``ddp`` or ``fsdp``: how they shared the model (`experiments.parallel`)."""
     compile: bool
     kernels: str
     """``c`` or ``torch``: what the row kernels ran on (`attnres.kernels`)."""
@@ -136,6 +140,13 @@ def read_record(run_dir: Path) -> RunRecord | None:
     if record.spec_id != run_dir.name:
         raise UserError(f"{path}: is the record of run {record.spec_id}; {advice}")
     return record
+
+
+def final_record(run_dir: Path) -> RunRecord | None:
+    """The record of a run that is not to be trained again: it finished or diverged."""
+    record = read_record(run_dir)
+    over = record is not None and record.status in (RunStatus.FINISHED, RunStatus.DIVERGED)
+    return record if over else None
 
 
 class _Versioned(BaseModel):
