@@ -7,6 +7,7 @@ newest and whether it is intact can be told without opening it, and no time stam
 import hashlib
 import io
 import logging
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,22 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     )
 
 
+def load_checkpoint(path: Path) -> LoadedCheckpoint:
+    """The checkpoint that another process has chosen.
+
+    Raises:
+        UserError: it is not here, or damaged.
+    """
+    match = _NAME.fullmatch(path.name)
+    data = path.read_bytes() if match and path.is_file() else b""
+    if match is None or not _intact(path, data):
+        raise UserError(
+            f"{path}: damaged, or not seen from {platform.node()}; all processes of a run need the same "
+            "--runs, on a file system that their machines share"
+        )
+    return LoadedCheckpoint(int(match[1]), _read(data), path, [])
+
+
 def load_latest(
     folder: Path,
     tell: Callable[[str], None] = logger.warning,
@@ -120,8 +137,7 @@ def load_latest(
             tell(f"{path}: damaged checkpoint (its hash is not the one in its name), not used")
             damaged.append(path)
             continue
-        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        return LoadedCheckpoint(step, state, path, damaged)
+        return LoadedCheckpoint(step, _read(data), path, damaged)
     if damaged:
         tell(f"{folder}: no checkpoint is intact ({len(damaged)} damaged); the run starts again at step 1")
     return None
@@ -144,6 +160,11 @@ def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) by step; two of one step (a resumed run may redo it) by name."""
     matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.ckpt"))
     return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    return state
 
 
 def _intact(path: Path, data: bytes) -> bool:

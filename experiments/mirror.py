@@ -21,7 +21,7 @@ DEPTH = ("largest_output", "largest_gradient", "entropy_share")
 SUMMARY = ("val_bits_per_byte", "tokens_per_second", "peak_memory_bytes", "wall_seconds")
 """Fields of the record that become metrics, at the last step."""
 
-OPERATIONAL = ("device", "threads")
+OPERATIONAL = ("device", "threads", "processes")
 """Settings kept as tags: they may change when a run moves, and the drift is noted (case M18)."""
 
 MOST_POINTS = 2000

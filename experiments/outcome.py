@@ -60,7 +60,8 @@ def make_record(
     flops = flops_per_token(spec.shape, spec.stream)
     parameters = count_parameters(build(spec.shape, spec.stream, spec.seed, device="meta"))
     validation = recorder.validation if recorder and status is RunStatus.FINISHED else None
-    losses = [row["train_loss"] for row in recorder.history.rows[-LAST_STEPS:]] if recorder else []
+    rows = recorder.history.rows if recorder and recorder.history else []
+    losses = [row["train_loss"] for row in rows[-LAST_STEPS:]]
     return RunRecord(
         **_identity(spec),
         run_id=start.run_id,
@@ -83,6 +84,8 @@ def make_record(
         device=device_kind(inputs.device),
         precision=spec.train.precision,
         threads=settings.threads,
+        processes=settings.processes,
+        strategy=settings.strategy if settings.processes > 1 else "single",
         compile=False,  # docs/decisions/2026-11-29-compile-in-bf16.md
         kernels=kernels.backend() if inputs.device.type == "cpu" else "torch",
         torch_version=torch.__version__,

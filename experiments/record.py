@@ -10,8 +10,8 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.json_files import read_model
 
-SCHEMA_VERSION = 2
-"""2: `RunRecord.kernels`."""
+SCHEMA_VERSION = 3
+"""2: `RunRecord.kernels`. 3: `RunRecord.processes` and `RunRecord.strategy`."""
 RECORD_FILE = "record.json"
 
 
@@ -97,6 +97,10 @@ class RunRecord(BaseModel):
     device: str
     precision: str
     threads: int
+    processes: int
+    """That shared every batch."""
+    strategy: str
+    """``single``, ``ddp`` or ``fsdp``: how they shared the model (`experiments.parallel`)."""
     compile: bool
     kernels: str
     """``c`` or ``torch``: what the row kernels ran on (`attnres.kernels`)."""

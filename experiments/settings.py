@@ -27,8 +27,12 @@ class Settings(Frozen):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(default=1, ge=1)
     """CPU threads of the process."""
+    processes: int = Field(default=1, ge=1)
+    """Processes that train one cell together, each an equal share of the batch on a device of its own."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """How they share its model: with ``ddp`` each holds all of it, with ``fsdp`` a part."""
     micro_sequences: int | None = Field(default=None, ge=1)
-    """Sequences of one forward pass; None: the whole batch."""
+    """Sequences of one forward pass; None: the whole share of a process."""
     evaluations: int = Field(default=4, ge=1)
     """Validation points of a run, the last at its end."""
     probes: int = Field(default=16, ge=0)

@@ -17,7 +17,6 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.frozen import Frozen
 from attnres.json_files import read_model
-from experiments.callbacks import evaluation_steps
 from experiments.checkpoint import (
     BRANCH_POINTS,
     CHECKPOINTS,
@@ -29,10 +28,11 @@ from experiments.checkpoint import (
 from experiments.dynamics import DYNAMICS_FILE, probe_steps, read_dynamics, write_dynamics
 from experiments.history import METRICS_FILE, Row, read_rows, write_rows
 from experiments.mirror import DEPTH
-from experiments.record import read_record
+from experiments.record import RunRecord, read_record
 from experiments.run_folder import SPEC_FILE
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
+from experiments.validation import evaluation_steps
 
 BRANCHES_FILE = "branches.json"
 TRUNK_FILE = "trunk.json"
@@ -168,6 +168,19 @@ def needed_checkpoints(run_dir: Path) -> set[Path]:
 def has_branch_point(run_dir: Path, step: int) -> bool:
     """Whether the trunk in ``run_dir`` has an intact checkpoint for branches at ``step``."""
     return intact_checkpoint(run_dir / BRANCH_POINTS, step) is not None
+
+
+def final_record(run_dir: Path, settings: Settings) -> RunRecord | None:
+    """The record of a run that is not to be trained again: it finished or diverged.
+
+    A trunk is to be trained again where its branches lack something of it.
+    """
+    record = read_record(run_dir)
+    if record is None or not record.status.done:
+        return None
+    lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
+    reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
+    return record if reached else None
 
 
 def first_lacking(run_dir: Path, settings: Settings, branches: Collection[Branch]) -> int | None:

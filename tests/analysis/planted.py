@@ -261,6 +261,8 @@ def _row(
         "device": "cpu",
         "precision": "fp32",
         "threads": 1,
+        "processes": 1,
+        "strategy": "single",
         "compile": False,
         "kernels": "c",
         "torch_version": "2.13.0",

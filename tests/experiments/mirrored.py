@@ -49,6 +49,7 @@ def record_of(spec: RunSpec, status: RunStatus, **changes: Any) -> RunRecord:
         "val_bits_per_byte": 5.8 if finished else None, "train_loss": 3.9, "status": status,
         "failed_at_step": None, "attempts": 1, "wall_seconds": 2.4, "tokens_per_second": 1000.0,
         "peak_memory_bytes": 10**6, "device": "cpu", "precision": "fp32", "threads": 1, "compile": False,
+        "processes": 1, "strategy": "single",
         "kernels": "c", "torch_version": "2", "git_sha": "abc", "started_at": "2026-01-02T03:04:05+00:00",
     }  # fmt: skip
     return RunRecord(**{**fields, **changes})
