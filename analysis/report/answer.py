@@ -68,7 +68,8 @@ def _certainty(facts: Facts) -> Iterator[Line]:
             yield line(
                 Code(arm), f": {level_text(m.level)} interval from ",
                 Link(count_of(pairs.num_pairs, "run pair"), behind(arm, MATCHED)),
-                f" at {count_of(pairs.num_sizes, 'size')} over a {digits(span, 2)}-fold range of compute", units,
+                f" at {count_of(pairs.num_sizes, 'size')} over a {digits(span, 2)}-fold range of compute",
+                units,
             )  # fmt: skip
     pooled = facts.fits("noise")["pooled"]
     if pooled["sd"] is not None:
