@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
+from experiments.branch import branch_off, origin_of
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_latest
 from experiments.data.base import DATASETS
@@ -30,12 +31,10 @@ from experiments.trainer import Steps, make_trainer
 from experiments.trunk import (
     DONE,
     agenda_of,
-    branch_off,
     branches_of,
     check_branches,
     first_lacking,
     load_trunk,
-    origin_of,
     remember_branches,
     unfinished,
 )
