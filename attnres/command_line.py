@@ -25,11 +25,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_INPUT, f"error: {' '.join(message.split())}; `{self.prog} --help` tells more\n")
 
 
-def at_least_one(options: argparse.Namespace, *names: str) -> None:
-    """Refuse (``UserError``) options that count something and are below 1."""
+def at_least(least: int, options: argparse.Namespace, *names: str) -> None:
+    """Refuse (``UserError``) options that count something and are below ``least``."""
     for name in names:
-        if getattr(options, name, 1) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: must be at least 1")
+        if getattr(options, name, least) < least:
+            raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
 
 
 def execute(command: Callable[[], int]) -> int:

@@ -4,6 +4,7 @@ Exit codes: 0 finished, 1 failed or diverged, 2 wrong usage or input, 130 interr
 """
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from attnres.command_line import Parser, execute
 from attnres.errors import UserError
 from attnres.json_files import read_model
 from experiments.settings import Settings
+from experiments.signals import exit_with, interrupting
 
 EXIT_CODES = {"finished": 0, "failed": 1, "diverged": 1, "interrupted": 130}
 
@@ -33,10 +35,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; errors for people are one line on stderr."""
     options = parse(arguments)
-    return execute(lambda: _run(options) if options.command == "run" else _serve(options))
+    if options.command == "ui":
+        return execute(lambda: _serve(options))
+    with interrupting():
+        return execute(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # as a sweep looks for them
     from experiments.run import run  # Lightning takes seconds to import: after the checks
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
@@ -83,4 +90,4 @@ def _check_port(port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -19,6 +19,7 @@ from torch import Tensor
 from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS, keep_checkpoint, save_checkpoint
 from experiments.history import History, finite
 from experiments.module import TrainingModule
+from experiments.signals import SIGNALS
 from experiments.validation import ValidationLoss, validate
 
 
@@ -32,8 +33,6 @@ class DivergedError(RuntimeError):
 
 class Stop:
     """A request to stop at the next step boundary, set by a signal handler that does nothing else."""
-
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -49,7 +48,7 @@ class Stop:
 
     def install(self) -> None:
         """Take over the signals; called again once Lightning has installed its own handlers."""
-        for number in self.SIGNALS:
+        for number in SIGNALS:
             previous = signal.signal(number, self._receive)
             self._previous.setdefault(number, previous)
 

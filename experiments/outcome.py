@@ -13,6 +13,7 @@ from attnres.initialise import build
 from experiments.callbacks import Recorder
 from experiments.data.base import TokenData
 from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.history import finite
 from experiments.record import RunRecord, RunStatus
 from experiments.settings import Settings
 from experiments.spec import RunSpec
@@ -69,7 +70,7 @@ def make_record(
         compute=flops.total * spec.tokens,
         data_passes=inputs.data.passes(spec.tokens),
         val_loss=validation.mean if validation else None,
-        val_loss_se=validation.standard_error if validation else None,
+        val_loss_se=finite(validation.standard_error) if validation else None,
         val_tokens=inputs.windows_NT.shape[0] * (inputs.windows_NT.shape[1] - 1),
         val_bits_per_byte=inputs.data.bits_per_byte(validation.mean) if validation else None,
         train_loss=statistics.fmean(losses) if losses else None,

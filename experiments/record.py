@@ -27,6 +27,11 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
+    @property
+    def done(self) -> bool:
+        """Nothing is left to train: a diverged run would only diverge again."""
+        return self in (RunStatus.FINISHED, RunStatus.DIVERGED)
+
 
 class RunRecord(BaseModel):
     """One row of runs.csv. SI base units: FLOPs, tokens, seconds, bytes, nats a token."""

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
+from experiments.attempts import count_attempt, note_failure
 from experiments.branch import branch_off, origin_of
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_latest
@@ -23,13 +24,12 @@ from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
 from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
-from experiments.run_folder import LOG_FILE, count_attempt, locked, prepare_folder
+from experiments.run_folder import LOG_FILE, locked, prepare_folder
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
 from experiments.tracking import open_tracker
 from experiments.trainer import Steps, make_trainer
 from experiments.trunk import (
-    DONE,
     agenda_of,
     branches_of,
     check_branches,
@@ -70,7 +70,7 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
 
 def _done(run_dir: Path, settings: Settings) -> RunRecord | None:
     record = read_record(run_dir)
-    if record is None or record.status not in DONE:
+    if record is None or not record.status.done:
         return None
     lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
     reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
@@ -90,7 +90,7 @@ class _Attempt:
 
     def __init__(self, spec: RunSpec, settings: Settings, run_dir: Path, inputs: Inputs) -> None:
         self.spec, self.settings, self.run_dir, self.inputs = spec, settings, run_dir, inputs
-        self.attempts, self.started_at = count_attempt(run_dir)
+        self.attempts = count_attempt(run_dir)
         torch.set_num_threads(settings.threads)
         self.recorder: Recorder | None = None
         self.tracker = open_tracker(spec, run_dir, settings)
@@ -106,16 +106,23 @@ class _Attempt:
                 self._note(str(error))
             except UserError as error:
                 self._note(f"error: {error}")
-                self._end(RunStatus.FAILED, self._last_step() + 1)
+                self._fail(error)
                 raise
             except Exception as error:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
-                failed_at = self._last_step() + 1
                 self._note(traceback.format_exc())
                 self._note(f"error: {type(error).__name__}: {one_line(error)}")
+                return self._fail(error)
             return self._end(status, failed_at)
 
+    def _fail(self, error: Exception) -> RunRecord:
+        step = self._last_step() + 1
+        note_failure(self.run_dir, step, error)
+        return self._end(RunStatus.FAILED, step)
+
     def _end(self, status: RunStatus, failed_at: int | None) -> RunRecord:
-        start = Start(self.attempts, self.started_at, self.tracker.run_id, origin_of(self.run_dir))
+        start = Start(
+            self.attempts.attempts, self.attempts.started_at, self.tracker.run_id, origin_of(self.run_dir)
+        )
         record = make_record(
             self.spec, self.settings, self.inputs, start, self.recorder, status=status, failed_at=failed_at
         )

@@ -47,6 +47,18 @@ class _Restore(lightning.Callback):
         torch.set_rng_state(self.state["rng"])
 
 
+class _Trainer(lightning.Trainer):
+    """Lightning's, deaf to SIGTERM: told of one before the first step, it ends the process with code 0.
+
+    `experiments.callbacks.Stop` hears it all the same, and the run ends after its step.
+    """
+
+    @property
+    def received_sigterm(self) -> bool:
+        """Never."""
+        return False
+
+
 def make_trainer(
     spec: RunSpec, device: torch.device, run_dir: Path, recorder: Recorder, state: dict[str, Any] | None
 ) -> lightning.Trainer:
@@ -58,7 +70,7 @@ def make_trainer(
         ".*isinstance.*LeafSpec.*",
     ):
         warnings.filterwarnings("ignore", message=message)
-    return lightning.Trainer(
+    return _Trainer(
         accelerator=device.type,
         devices=1,
         precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true",

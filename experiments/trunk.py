@@ -26,13 +26,11 @@ from experiments.checkpoint import (
 )
 from experiments.dynamics import DYNAMICS_FILE, probe_steps, read_dynamics
 from experiments.history import METRICS_FILE, read_rows
-from experiments.record import RunStatus, read_record
+from experiments.record import read_record
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
 
 BRANCHES_FILE = "branches.json"
-
-DONE = (RunStatus.FINISHED, RunStatus.DIVERGED)
 
 
 class _Branches(Frozen):
@@ -144,7 +142,7 @@ def remember_branches(run_dir: Path, branches: Sequence[Branch]) -> None:
 def unfinished(run_dir: Path, branches: Collection[Branch]) -> list[Branch]:
     """Those of ``branches`` of the trunk in ``run_dir`` that will still be trained."""
     records = ((branch, read_record(run_dir.parent / branch.spec_id)) for branch in branches)
-    return [branch for branch, record in records if record is None or record.status not in DONE]
+    return [branch for branch, record in records if record is None or not record.status.done]
 
 
 def needed_checkpoints(run_dir: Path) -> set[Path]:

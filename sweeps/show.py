@@ -3,12 +3,11 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.console import Console
-from rich.table import Table
-
-from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
+from experiments.data.base import TokenData
+from sweeps.concerns import disk_bytes_left, memory_bytes, passes_of
+from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
 from sweeps.trunks import saving
 
@@ -48,6 +47,9 @@ class ProgressLines:
         if isinstance(event, Ended):
             stream = sys.stdout if event.status == "finished" else sys.stderr
             print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif isinstance(event, Retrying):
+            told = f"  retrying, {event.number} of {event.most}: {event.cell.label} ({event.message})"
+            print(told, file=sys.stderr, flush=True)
         elif isinstance(event, Warned):
             print(f"  warning: {event.cell.label}: {event.message}", file=sys.stderr, flush=True)
         elif isinstance(event, Stopping):
@@ -77,39 +79,45 @@ class ProgressLines:
         return f"{head} {' | '.join(cells)}"
 
 
-def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
-    """One row a cell, then the totals."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("state", "left"),
-        ("arm", "left"),
-        ("size", "left"),
-        ("seed", "right"),
-        ("params", "right"),
-        ("tokens", "right"),
-        ("steps", "right"),
-        ("lr", "right"),
-        ("FLOPs", "right"),
-        ("time", "right"),
-        ("run", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for planned in plan:
-        spec = planned.cell.spec
-        table.add_row(
-            planned.state.value,
-            spec.stream.variant + (" (trunk)" if planned.cell.role == "trunk" else ""),
-            planned.cell.size,
-            str(spec.seed),
-            quantity(planned.cell.params),
-            quantity(spec.tokens),
-            str(spec.steps),
-            f"{spec.train.lr:g}",
-            f"{planned.cell.trained():.2e}",
-            duration(planned.seconds),
-            spec.spec_id,
-        )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+COLUMNS = (
+    *("state", "arm", "size", "seed", "params", "tokens", "steps", "lr", "FLOPs", "passes", "memory"),
+    *("time", "run"),
+)
+"""Of the plan's table, which may have a thousand rows."""
+TEXTS = ("state", "arm", "size", "run")
+"""Columns that are not numbers."""
+
+
+def _row(planned: PlannedCell, data: Mapping[tuple[str, int], TokenData]) -> tuple[str, ...]:
+    spec = planned.cell.spec
+    passes = passes_of(spec, data)
+    return (
+        planned.state.value,
+        spec.stream.variant + (" (trunk)" if planned.cell.role == "trunk" else ""),
+        planned.cell.size,
+        str(spec.seed),
+        quantity(planned.cell.params),
+        quantity(spec.tokens),
+        str(spec.steps),
+        f"{spec.train.lr:g}",
+        f"{planned.cell.trained():.2e}",
+        "?" if passes is None else f"{passes:.2f}",
+        f"{quantity(memory_bytes(spec))}B",
+        duration(planned.seconds),
+        spec.spec_id,
+    )
+
+
+def _aligned(text: str, column: str, width: int) -> str:
+    return text.ljust(width) if column in TEXTS else text.rjust(width)
+
+
+def print_plan(plan: Sequence[PlannedCell], jobs: int, data: Mapping[tuple[str, int], TokenData]) -> None:
+    """One row a cell, then the totals. ``data``: the data sets that are on disk, for the passes over them."""
+    rows = [COLUMNS, *(_row(planned, data) for planned in plan)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(_aligned, row, COLUMNS, widths)).rstrip())
     left = [planned for planned in plan if not planned.done]
     seconds = sum(planned.seconds for planned in left) / jobs
     saved = saving([planned.cell for planned in plan])
@@ -120,7 +128,8 @@ def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
         )
     print(
         f"{summary(plan)}; {sum(planned.cell.trained() for planned in plan):.2e} FLOPs in all; "
-        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side"
+        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side, "
+        f"{quantity(disk_bytes_left(plan))}B of disk"
     )
 
 

@@ -61,17 +61,19 @@ def branched_pairs(
 
 def cell_settings(cell: Cell, cells: Sequence[Cell], settings: Settings) -> Settings:
     """Settings of ``cell`` in a sweep that trains ``cells``: its trunk, or those that branch from it."""
+    spec_id = cell.spec.spec_id
     branches = tuple(
         Branch(spec_id=other.spec.spec_id, step=other.first_step, steps=other.spec.steps)
         for other in cells
-        if other.parent_id == cell.spec.spec_id
+        if other.parent_id == spec_id
     )
     return settings.model_copy(update={"parent": cell.parent_id, "branches": branches})
 
 
 def chain(cell: Cell, cells: Sequence[Cell]) -> float:
     """FLOPs from the start of ``cell`` to the end of the longest of ``cells`` that wait for it."""
-    after = [other.trained() for other in cells if other.parent_id == cell.spec.spec_id]
+    spec_id = cell.spec.spec_id
+    after = [other.trained() for other in cells if other.parent_id == spec_id]
     return cell.trained() + max(after, default=0.0)
 
 

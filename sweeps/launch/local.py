@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.json_files import reason
+from experiments.attempts import Attempts, read_attempts
 from experiments.cell import execute, said_in_log
 from experiments.environment import find_device
 from experiments.history import last_row
@@ -25,12 +27,14 @@ from sweeps.launch.base import (
     Ended,
     Launcher,
     Progress,
+    Retrying,
     Running,
     Show,
     Stopping,
     Warned,
     stop_on_signals,
 )
+from sweeps.launch.retry import Retries, attempt_end
 from sweeps.plan import CellState, state_of
 from sweeps.trunks import cell_settings, chain, without_trunk
 
@@ -38,8 +42,8 @@ POLL_SECONDS = 0.2
 SHOW_SECONDS = 2.0
 GRACE_SECONDS = 60.0
 """How long a stopped cell may take to write its checkpoint before it is killed."""
-PRELOADED = ["experiments.run", "mlflow"]
-"""Imported once by the server that cells fork from: seven seconds of imports per cell saved."""
+PRELOADED = ["experiments.run", "mlflow", "pandas", "pyarrow.parquet"]
+"""Imported once by the server that cells fork from: eight seconds of imports per cell saved."""
 
 
 @LAUNCHERS.register("local")
@@ -53,10 +57,17 @@ class LocalPool(Launcher):
         find_device(settings)
 
     def launch(
-        self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show
+        self,
+        cells: Sequence[Cell],
+        settings: Settings,
+        *,
+        jobs: int,
+        retries: int,
+        fail_fast: bool,
+        show: Show,
     ) -> bool:
         """Execute ``cells``, the most expensive first."""
-        pool = _Pool(cells, settings, show)
+        pool = _Pool(cells, settings, show, Retries(retries))
         with stop_on_signals(pool):
             return pool.execute(jobs, fail_fast)
 
@@ -69,13 +80,15 @@ class _Job:
     process: BaseProcess
     log_start: int
     """Where this attempt's part of the log begins."""
+    attempts: Attempts
+    """Starts before this one."""
 
 
 class _Pool:
-    def __init__(self, cells: Sequence[Cell], settings: Settings, show: Show) -> None:
+    def __init__(self, cells: Sequence[Cell], settings: Settings, show: Show, retries: Retries) -> None:
         self.cells = cells
         self.waiting = sorted(cells, key=lambda cell: -chain(cell, cells))
-        self.settings, self.show = settings, show
+        self.settings, self.show, self.retries = settings, show, retries
         self.total = len(cells)
         self.running: dict[str, _Job] = {}
         self.failed = 0
@@ -111,9 +124,9 @@ class _Pool:
                 self._give_up_waiting()
 
     def _next(self) -> Cell | None:
-        """The longest waiting cell that no other process works on and no trunk keeps waiting."""
+        """The longest waiting cell that may start now: no process works on it, no trunk keeps it waiting."""
         for index, cell in enumerate(self.waiting):
-            if not self._blocked(cell):
+            if self.retries.due(cell.spec.spec_id) and not self._blocked(cell):
                 return self.waiting.pop(index)
         return None
 
@@ -160,9 +173,10 @@ class _Pool:
             raise UserError(
                 f"{error.filename}: cannot be written ({reason(error)}); make room, or the folder writable"
             ) from error
+        attempts = read_attempts(run_dir)
         process = self.context.Process(target=execute, args=(str(run_dir), os.getpid()), name=cell.label)
         process.start()
-        self.running[cell.spec.spec_id] = _Job(cell, process, log_start)
+        self.running[cell.spec.spec_id] = _Job(cell, process, log_start, attempts)
 
     def _collect(self, fail_fast: bool) -> None:
         for spec_id, job in list(self.running.items()):
@@ -172,7 +186,25 @@ class _Pool:
             del self.running[spec_id]
             for warning in said_in_log(self._run_dir(job.cell), job.log_start, "warning"):
                 self.show(Warned(job.cell, warning))
-            self._account(self._ended(job), fail_fast)
+            ended = self._ended(job)
+            if not self._retry(job, ended.message, fail_fast):
+                self._account(ended, fail_fast)
+
+    def _retry(self, job: _Job, message: str, fail_fast: bool) -> bool:
+        """Put the cell back in the queue where its failure may pass; whether it was."""
+        if self.stopped or (fail_fast and self.failed):
+            return False
+        run_dir, spec_id = self._run_dir(job.cell), job.cell.spec.spec_id
+        try:
+            record, attempts = read_record(run_dir), read_attempts(run_dir)
+        except UserError:
+            return False  # damaged: `_ended` has told it
+        end = attempt_end(record.status if record else None, job.process.exitcode, job.attempts, attempts)
+        number = self.retries.take(spec_id, end)
+        if number is not None:
+            self.waiting.insert(0, job.cell)  # it started among the first, being among the longest
+            self.show(Retrying(job.cell, number, self.retries.most, message))
+        return number is not None
 
     def _account(self, ended: Ended, fail_fast: bool) -> None:
         if ended.status != "finished":
@@ -192,7 +224,7 @@ class _Pool:
                 job.cell, record.status.value, f"val_loss {record.val_loss:.4f}, {record.wall_seconds:.0f} s"
             )
         status = record.status.value if record is not None else ("interrupted" if self.stopped else "failed")
-        told = f"exit code {job.process.exitcode}"
+        told = _told_exit(job.process.exitcode)
         if record is not None and record.failed_at_step is not None:
             told = f"at step {record.failed_at_step}"
         errors = said_in_log(run_dir, job.log_start, "error")
@@ -241,3 +273,12 @@ class _Pool:
 
     def _run_dir(self, cell: Cell) -> Path:
         return self.settings.runs / cell.spec.spec_id
+
+
+def _told_exit(code: int | None) -> str:
+    """``exit code 1``, or which signal ended the process."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    told = f"killed by {known.get(-code, f'signal {-code}')}"
+    return f"{told} (the kernel does so where memory runs out)" if code == -signal.SIGKILL else told
