@@ -14,6 +14,7 @@ from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.attempts import count_attempt, note_failure
+from experiments.branch import branch_off, origin_of
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_checkpoint, load_latest
 from experiments.data.base import DATASETS
@@ -33,12 +34,10 @@ from experiments.tracking import NoTracker, Tracker, open_tracker
 from experiments.trainer import Steps, make_trainer
 from experiments.trunk import (
     agenda_of,
-    branch_off,
     branches_of,
     check_branches,
     final_record,
     load_trunk,
-    origin_of,
     remember_branches,
 )
 from experiments.validation import VALIDATION_TOKENS
