@@ -85,7 +85,7 @@ class Launcher(ABC):
     def __init__(self, site_file: Path | None = None) -> None:
         self.site_file = site_file
 
-    def check(self, settings: Settings) -> None:  # noqa: B027  (most have nothing to refuse)
+    def check(self, settings: Settings, *, jobs: int) -> None:  # noqa: B027  (most have nothing to refuse)
         """Refuse (``UserError``) settings that no cell could be executed with."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Launcher(ABC):
         Args:
             cells: cells still to train, in the order of the grid.
             settings: operational settings of every cell.
-            jobs: cells side by side.
+            jobs: processes side by side.
             fail_fast: stop starting cells after the first that fails.
             show: told of progress (at least every few seconds) and of every cell that ends.
         """

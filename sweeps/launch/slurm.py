@@ -48,7 +48,7 @@ class SlurmArrays(Launcher):
         super().__init__(site_file)
         self.site = read_site(site_file)
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: Settings, *, jobs: int) -> None:  # noqa: ARG002
         """Slurm's commands are here, and the site can carry a cell."""
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing:
@@ -56,13 +56,15 @@ class SlurmArrays(Launcher):
                 f"launcher slurm: {', '.join(missing)} not found; start the sweep on a machine of the "
                 "cluster, or use --launcher local"
             )
-        if self.site.nodes * max(self.site.gpus, 1) > 1:
-            raise UserError(
-                f"site: nodes {self.site.nodes}, gpus {self.site.gpus}: a cell trains on one device; "
-                "ask for one of each"
-            )
         if settings.device == "cuda" and not self.site.gpus:
             raise UserError("site: gpus 0, but --device cuda; set gpus = 1 in the site file")
+        nodes, gpus, processes = self.site.nodes, self.site.gpus, settings.processes
+        if processes % nodes or (gpus and processes != nodes * gpus):
+            fit = f"--processes {nodes * gpus}" if gpus else f"--processes to a multiple of {nodes}"
+            raise UserError(
+                f"site: nodes {nodes}, gpus {gpus}: --processes {processes} of a cell do not fill them; "
+                f"set {fit}, or mend the site file"
+            )
 
     def launch(
         self,
@@ -90,7 +92,9 @@ class SlurmArrays(Launcher):
         with _submitting(settings.runs):
             if task not in read_queue(settings.runs):
                 job = MeasureJob(grid, study.resolve(), settings)
-                job_id = submit_array({task: job}, settings, self.site)
+                alone = settings.model_copy(update={"processes": 1})
+                one_device = self.site.model_copy(update={"nodes": 1, "gpus": min(self.site.gpus, 1)})
+                job_id = submit_array({task: job}, alone, one_device)
                 show(Note(f"the arms' throughput is measured by job {job_id}"))
         while in_queue(task, settings.runs, show):
             time.sleep(POLL_SECONDS)
@@ -166,7 +170,7 @@ def parameters(site: Site, settings: Settings, batch: str) -> dict[str, Any]:
 
     The signal goes to the job's step, hence to the training process: with ``B:`` it would go to the batch
     shell, which does not pass it on. ``--cpus-per-task`` is told to srun too, which no longer takes it over
-    from sbatch (Slurm 22.05).
+    from sbatch (Slurm 22.05). A cell's processes are the tasks of its step; one that dies ends the others.
     """
     cpus = site.cpus or settings.threads
     asked = {
@@ -182,11 +186,11 @@ def parameters(site: Site, settings: Settings, batch: str) -> dict[str, Any]:
         "job_name": JOB_PREFIX + batch,
         "time": site.minutes,
         "nodes": site.nodes,
-        "ntasks_per_node": 1,
+        "ntasks_per_node": settings.processes // site.nodes,
         "cpus_per_task": cpus,
         "signal_delay_s": site.signal_seconds,
         "array_parallelism": site.side_by_side,
-        "srun_args": [f"--cpus-per-task={cpus}"],
+        "srun_args": [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"],
         "additional_parameters": {"requeue": True}
         | {name.replace("_", "-"): value for name, value in site.sbatch.items()},
     }

@@ -25,7 +25,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 class CellJob:
     """Trains the cell in ``run_dir`` as far as the job lasts, then requeues the job if the cell is not done.
 
-    It runs in the process that srun started, so a signal to the job's step reaches the training itself.
+    It runs in the process that srun started, so a signal to the job's step reaches the training itself. Of
+    several processes the first requeues, and the others have ended well meanwhile.
     """
 
     run_dir: str
@@ -47,6 +48,8 @@ class CellJob:
             code = INTERRUPTED
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        if code == INTERRUPTED and os.environ.get("SLURM_PROCID", "0") != "0":
+            return
         if code == INTERRUPTED:
             stuck = self._step() == before and time.monotonic() - started >= self.useful_seconds
             self._requeue(stuck)
