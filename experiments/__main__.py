@@ -47,6 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     at_least(1, options, "processes")
     assert logging.lastResort is not None
     logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # as a sweep looks for them
+    from experiments.group import LeaderFailedError, is_first
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
     from experiments.start import ProcessLostError, train
@@ -60,9 +61,12 @@ def _run(options: argparse.Namespace) -> int:
         record = train(spec, settings)
     except ProcessLostError:
         return 1
+    except LeaderFailedError:
+        return 0  # the first process says why, and its code is the run's
     log = settings.runs / spec.spec_id / LOG_FILE
     told = f"val_loss {record.val_loss:.4f}" if record.val_loss is not None else f"see {log}"
-    print(f"{spec.spec_id} {record.variant}: {record.status} ({told})")
+    if is_first():
+        print(f"{spec.spec_id} {record.variant}: {record.status} ({told})")
     return EXIT_CODES[record.status]
 
 

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others: data are fetched and checkpoints written by the first alone."""
+MEETING = timedelta(minutes=5)
+"""How long it waits for them to start."""
 _FAILURE = "failure"
 
 
@@ -103,6 +105,12 @@ def started_as_one_of_several() -> bool:
     return dist.is_torchelastic_launched() or int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
 
 
+def is_first() -> bool:
+    """Whether this process is the first, or the only one."""
+    number = os.environ["RANK"] if dist.is_torchelastic_launched() else os.environ.get("SLURM_PROCID", "0")
+    return not started_as_one_of_several() or int(number) == 0
+
+
 @contextmanager
 def joined(settings: Settings, name: str) -> Iterator[Group]:
     """The group of ``settings.processes``, met under ``name``; one process alone has nobody to meet.
@@ -147,5 +155,5 @@ def _meet(processes: int, name: str) -> Group:
         )
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = place.main_address, str(place.main_port)
     rank = place.global_rank()
-    store, *_ = next(rendezvous("env://", rank=rank, world_size=processes, timeout=PATIENCE))
+    store, *_ = next(rendezvous("env://", rank=rank, world_size=processes, timeout=MEETING))
     return Group(rank, place.local_rank(), processes, nodes, place, PrefixStore(name, store))

@@ -51,6 +51,10 @@ class TrainingModule(lightning.LightningModule):
         self.last_grad_norm = float("nan")
         self.last_lr = float("nan")
 
+    def configure_model(self) -> None:
+        """Lightning's moment for dividing the model: the processes have met, there is no optimiser yet."""
+        self.parallel.divide(self.model, self.device_mesh)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW over the model's parameter groups."""
         return build_optimizer(self.model, self.spec)

@@ -59,8 +59,9 @@ def _launch(spec: RunSpec, settings: Settings, folder: Path) -> RunRecord:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is told below
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is told below
     multiprocessing.set_forkserver_preload(PRELOADED)
     config = LaunchConfig(
         min_nodes=1,

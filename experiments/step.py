@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from attnres.decoder import Decoder
+from attnres.sharded import whole
 from experiments.spec import RunSpec
 
 
@@ -51,7 +52,7 @@ def optimizer_step(
         group["lr"] = lr
     grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.train.grad_clip, foreach=True)
     optimizer.step()
-    return loss.item(), grad_norm.item()
+    return loss.item(), whole(grad_norm).item()
 
 
 def _propagate(model: Decoder, micro_BT: Tensor, share: float, backward: Callable[[Tensor], None]) -> Tensor:

@@ -87,6 +87,7 @@ def make_trainer(
         devices=group.world // group.nodes,
         num_nodes=group.nodes,
         strategy=parallel.strategy(),
+        plugins=[group.place] if group.place else None,
         precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true",
         max_epochs=1,
         logger=False,

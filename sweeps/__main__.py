@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("grid", help="name of a grid, or a .py file that registers one")
         command.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the run directories")
         command.add_argument("--results", type=Path, default=Path("results"), help="folder of the studies")
-        command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cells side by side")
+        command.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
         if name in ("plan", "run"):
             command.add_argument("--data", type=Path, default=Path("data"), help="folder of the token files")
             command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -44,7 +44,11 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--site", type=Path, help="site file of --launcher slurm (default: site.toml if it is there)"
             )
-            command.add_argument("--threads", type=int, default=1, help="CPU threads of a cell")
+            command.add_argument("--threads", type=int, default=1, help="CPU threads of a process")
+            command.add_argument("--processes", type=int, default=1, help="processes that share a cell")
+            command.add_argument(
+                "--strategy", choices=("ddp", "fsdp"), default="ddp", help="how they share its model"
+            )
             command.add_argument("--no-tracking", action="store_true", help="do not mirror to MLflow")
             command.add_argument(
                 "--retries",
@@ -66,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
 
     def command() -> int:
-        at_least(1, options, "jobs", "threads")
+        at_least(1, options, "jobs", "threads", "processes")
         at_least(0, options, "retries")
         from sweeps import commands  # torch takes seconds to import: after the command line is checked
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from analysis.outlook import outlook
 from attnres.errors import UserError
 from experiments.data.base import DATASETS
+from experiments.feasibility import check_processes
 from experiments.settings import Settings
 from experiments.tracking import prepare_store, store_uri, sync
 from sweeps.concerns import concerns, data_of, this_machine
@@ -59,9 +60,13 @@ def run(options: argparse.Namespace) -> int:
         grid=grid.name,
         device=options.device,
         threads=options.threads,
+        processes=options.processes,
+        strategy=options.strategy,
         tracking=not options.no_tracking,
     )
-    launcher.check(settings)
+    launcher.check(settings, jobs=options.jobs)
+    for cell in grid.cells:
+        check_processes(cell.spec, settings)
     _check_folders(grid, options)
     write_plan(grid, options.results / grid.name)
     planned = _planned(grid, options.runs)

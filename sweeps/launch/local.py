@@ -1,4 +1,4 @@
-"""Cells side by side on this machine: one process a cell, longest first."""
+"""Cells side by side on this machine, longest first; those of several processes take as many jobs."""
 
 import multiprocessing
 import os
@@ -50,11 +50,16 @@ PRELOADED = ["experiments.run", "mlflow", "pandas", "pyarrow.parquet"]
 class LocalPool(Launcher):
     """A pool of ``jobs`` processes; cells of another launcher are waited for, never started twice."""
 
-    def check(self, settings: Settings) -> None:
-        """The device must be here; there is nothing to know of a site."""
+    def check(self, settings: Settings, *, jobs: int) -> None:
+        """The devices must be here, and a cell fit; there is nothing to know of a site."""
         if self.site_file is not None:
             raise UserError(f"--site {self.site_file}: the local launcher has no site; add --launcher slurm")
-        find_device(settings)
+        find_device(settings, settings.processes)
+        if settings.processes > jobs:
+            raise UserError(
+                f"--processes {settings.processes}: a cell takes as many jobs; "
+                f"set --jobs {settings.processes}, or fewer processes"
+            )
 
     def launch(
         self,
@@ -111,7 +116,7 @@ class _Pool:
     def _work(self, jobs: int, fail_fast: bool) -> None:
         shown = 0.0
         while self.running or (self.waiting and not self.stopped):
-            while not self.stopped and len(self.running) < jobs and (cell := self._next()) is not None:
+            while not self.stopped and self._has_room(jobs) and (cell := self._next()) is not None:
                 self._try(cell, fail_fast)
             if self.stop_requested and not self.stopped:
                 self._stop()
@@ -122,6 +127,9 @@ class _Pool:
             time.sleep(POLL_SECONDS)
             if self.waiting and not self.running and self._all_elsewhere():
                 self._give_up_waiting()
+
+    def _has_room(self, jobs: int) -> bool:
+        return (len(self.running) + 1) * self.settings.processes <= jobs
 
     def _next(self) -> Cell | None:
         """The longest waiting cell that may start now: no process works on it, no trunk keeps it waiting."""

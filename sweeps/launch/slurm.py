@@ -49,7 +49,7 @@ class SlurmArrays(Launcher):
         super().__init__(site_file)
         self.site = read_site(site_file)
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: Settings, *, jobs: int) -> None:  # noqa: ARG002
         """Slurm's commands are here, and the site can carry a cell."""
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing:
@@ -57,13 +57,15 @@ class SlurmArrays(Launcher):
                 f"launcher slurm: {', '.join(missing)} not found; start the sweep on a machine of the "
                 "cluster, or use --launcher local"
             )
-        if self.site.nodes * max(self.site.gpus, 1) > 1:
-            raise UserError(
-                f"site: nodes {self.site.nodes}, gpus {self.site.gpus}: a cell trains on one device; "
-                "ask for one of each"
-            )
         if settings.device == "cuda" and not self.site.gpus:
             raise UserError("site: gpus 0, but --device cuda; set gpus = 1 in the site file")
+        nodes, gpus, processes = self.site.nodes, self.site.gpus, settings.processes
+        if processes % nodes or (gpus and processes != nodes * gpus):
+            fit = f"--processes {nodes * gpus}" if gpus else f"--processes to a multiple of {nodes}"
+            raise UserError(
+                f"site: nodes {nodes}, gpus {gpus}: --processes {processes} of a cell do not fill them; "
+                f"set {fit}, or mend the site file"
+            )
 
     def launch(
         self,
@@ -93,7 +95,9 @@ class SlurmArrays(Launcher):
         with _submitting(settings.runs):
             if task not in read_queue(settings.runs):
                 job = MeasureJob(grid, study.resolve(), settings)
-                job_id = submit_array({task: job}, settings, self.site)[task]
+                alone = settings.model_copy(update={"processes": 1})
+                one_device = self.site.model_copy(update={"nodes": 1, "gpus": min(self.site.gpus, 1)})
+                job_id = submit_array({task: job}, alone, one_device)[task]
                 show(Note(f"the arms' throughput is measured by job {array_of(job_id)}"))
         while in_queue(task, settings.runs, show):
             time.sleep(POLL_SECONDS)
@@ -205,7 +209,7 @@ def parameters(site: Site, settings: Settings, batch: str, after: str = "") -> d
 
     The signal goes to the job's step, hence to the training process: with ``B:`` it would go to the batch
     shell, which does not pass it on. ``--cpus-per-task`` is told to srun too, which no longer takes it over
-    from sbatch (Slurm 22.05).
+    from sbatch (Slurm 22.05). A cell's processes are the tasks of its step; one that dies ends the others.
     """
     cpus = site.cpus or settings.threads
     asked = {
@@ -221,11 +225,11 @@ def parameters(site: Site, settings: Settings, batch: str, after: str = "") -> d
         "job_name": JOB_PREFIX + batch,
         "time": site.minutes,
         "nodes": site.nodes,
-        "ntasks_per_node": 1,
+        "ntasks_per_node": settings.processes // site.nodes,
         "cpus_per_task": cpus,
         "signal_delay_s": site.signal_seconds,
         "array_parallelism": site.side_by_side,
-        "srun_args": [f"--cpus-per-task={cpus}"],
+        "srun_args": [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"],
         "additional_parameters": {"requeue": True}
         | ({"dependency": f"afterany:{after}"} if after else {})
         | {name.replace("_", "-"): value for name, value in site.sbatch.items()},

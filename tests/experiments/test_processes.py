@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from attnres.errors import UserError
 from attnres.stream_spec import StreamSpec
@@ -30,21 +31,33 @@ from tests.experiments.mirrored import all_runs, history
 TOGETHER = Path(__file__).with_name("together.py")
 TOLERANCE = 1e-5
 FULL = StreamSpec(name="full_attnres")
+BLOCK = StreamSpec(name="block_attnres", options={"num_blocks": 2})
 CELLS = {
     "baseline": (make_spec(), {}),
-    "block": (make_spec(stream=StreamSpec(name="block_attnres", options={"num_blocks": 2})), {}),
+    "block": (make_spec(stream=BLOCK), {}),
     "full": (make_spec(stream=FULL), {}),
     "micro-batches": (make_spec(stream=FULL, seed=1), {"micro_sequences": 2}),
     "tied": (
         make_spec().model_copy(update={"shape": make_spec().shape.model_copy(update={"tied": True})}),
         {},
     ),
+    "sharded baseline": (make_spec(seed=2), {"strategy": "fsdp"}),
+    "sharded block": (make_spec(stream=BLOCK, seed=2), {"strategy": "fsdp", "micro_sequences": 4}),
+    "sharded full": (make_spec(stream=FULL, seed=2), {"strategy": "fsdp"}),
+    "begun by one": (make_spec(stream=FULL, seed=3), {"strategy": "fsdp"}),
 }
 """Each with settings of its own; about every second step is probed."""
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TOGETHER.parents[2])}
+
+
+def unfinished(run_dir: Path, copy: Path) -> None:
+    """A copy that has come to its newest checkpoint."""
+    shutil.copytree(run_dir, copy)
+    (copy / "record.json").unlink()
+    assert load_latest(copy / "checkpoints").step == 16
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +68,7 @@ def trained(tmp_path_factory, data_root, template) -> dict[int, Path]:
     with sqlite3.connect(folders[2] / "mlflow.db") as database:
         location = f"file://{folders[2]}/mlflow_artefacts"
         database.execute("UPDATE experiments SET artifact_location = ?", [location])
-    common = {"data": data_root, "evaluations": 2, "tracking": False}
+    common = {"data": data_root, "evaluations": 2, "tracking": False, "checkpoint_steps": 8}
     listed = []
     for spec, own in CELLS.values():
         settings = Settings(runs=folders[1], **common, **own)
@@ -63,11 +76,12 @@ def trained(tmp_path_factory, data_root, template) -> dict[int, Path]:
         together = {"runs": folders[2], "processes": 2, "tracking": spec is CELLS["baseline"][0]}
         settings = settings.model_copy(update=together)
         listed.append((spec.model_dump(mode="json"), settings.model_dump(mode="json")))
+    begun = CELLS["begun by one"][0].spec_id
+    unfinished(folders[1] / begun, folders[2] / begun)
     path = folders[2] / "cells.json"
     path.write_text(json.dumps(listed))
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TOGETHER, path]
     done = subprocess.run(
-        [sys.executable, *command], env=environment(), capture_output=True, text=True, timeout=240
+        [sys.executable, TOGETHER, path], env=environment(), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return folders
@@ -81,7 +95,9 @@ def test_losses_norms_and_validation_of_two_processes_are_those_of_one(trained, 
         del one["seconds"], two["seconds"]
         assert two == pytest.approx(one, rel=TOLERANCE)
     records = [read_record(trained[n] / CELLS[name][0].spec_id) for n in (1, 2)]
-    assert [(record.processes, record.strategy) for record in records] == [(1, "single"), (2, "ddp")]
+    strategy = CELLS[name][1].get("strategy", "ddp")
+    assert [(record.processes, record.strategy) for record in records] == [(1, "single"), (2, strategy)]
+    assert records[1].attempts == (2 if name == "begun by one" else 1)
     assert records[1].val_loss == pytest.approx(records[0].val_loss, rel=TOLERANCE)
     assert records[1].val_loss_se == pytest.approx(records[0].val_loss_se, rel=TOLERANCE)
     assert records[1].val_tokens == records[0].val_tokens
@@ -97,6 +113,28 @@ def test_d02_d06_what_is_seen_over_depth_is_what_one_process_sees(trained, name)
         assert [reading[:4] for reading in together[step]] == [reading[:4] for reading in readings]
         values = [reading.value for reading in readings]
         assert [reading.value for reading in together[step]] == pytest.approx(values, rel=TOLERANCE, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["full", "sharded full"])
+def test_a_run_of_two_processes_goes_on_in_one(trained, tmp_path, data_root, name):
+    spec = CELLS[name][0]
+    unfinished(trained[2] / spec.spec_id, tmp_path / spec.spec_id)
+    ended = run(spec, Settings(runs=tmp_path, data=data_root, tracking=False, evaluations=2))
+    assert ended.attempts == 2
+    assert ended.val_loss == pytest.approx(read_record(trained[1] / spec.spec_id).val_loss, rel=TOLERANCE)
+
+
+def test_checkpoints_of_shards_have_the_form_of_one_process(trained):
+    """Whole tensors under the names and numbers of one process, equal in every element."""
+    spec_id = CELLS["sharded full"][0].spec_id
+    one, two = (load_latest(trained[n] / spec_id / "checkpoints").state for n in (1, 2))
+    assert one["model"].keys() == two["model"].keys()
+    for name, value in one["model"].items():
+        torch.testing.assert_close(two["model"][name], value, rtol=1e-4, atol=1e-6)
+    assert one["optimizer"]["param_groups"] == two["optimizer"]["param_groups"]
+    for number, moments in one["optimizer"]["state"].items():
+        for name, value in moments.items():
+            torch.testing.assert_close(two["optimizer"]["state"][number][name], value, rtol=1e-3, atol=1e-6)
 
 
 def test_m22_one_process_tells_mlflow(trained):
