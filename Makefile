@@ -12,7 +12,8 @@ PORT ?= 5000
 export MLFLOW_DISABLE_TELEMETRY := true
 
 STUDY_STAGES := table fits multipliers figures report
-.PHONY: help setup reproduce test test-slow test-faults test-services test-slurm lint format plan sweep status sync $(STUDY_STAGES) paper quotes bench ui clean
+.PHONY: help setup reproduce test test-slow test-faults test-services test-slurm lint format plan sweep status sync prune export \
+  $(STUDY_STAGES) paper quotes bench ui clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
@@ -70,6 +71,12 @@ status: setup  ## GRID=...: cells finished, failed, running, missing
 
 sync: setup  ## GRID=...: rebuild the MLflow store from the run directories
 	@$(PYTHON) -m sweeps sync $(GRID) --runs $(RUNS)
+
+prune: setup  ## GRID=...: drop the checkpoints of finished cells
+	@$(PYTHON) -m sweeps prune $(GRID) --runs $(RUNS)
+
+export: setup  ## GRID=...: the study and its runs as one archive, GRID.tar.gz
+	@$(PYTHON) -m sweeps export $(GRID) --runs $(RUNS)
 
 table: setup  ## STUDY=results/...: run records -> runs.csv, curves.parquet
 	@$(PYTHON) -m analysis table --study $(STUDY) --runs $(RUNS)

@@ -17,7 +17,7 @@ MUST_AGREE = (
 )
 """Columns in which the arms of a pair must be equal; any other difference is refused, or allowed by name."""
 
-SHOULD_AGREE = ("compile", "kernels", "threads", "torch_version", "git_sha")
+SHOULD_AGREE = ("compile", "kernels", "processes", "strategy", "threads", "torch_version", "git_sha")
 """Columns whose differences are noted: they may move a loss in the last digits."""
 
 MIN_STEPS = 50
@@ -172,4 +172,5 @@ def _assemble(pairs: Pairs, axis: str) -> PairedArms:
         pair_spec_ids=tuple(zip(left["spec_id"], right["spec_id"], strict=True)),
         notes=pairs.notes,
         control=bool((right["role"] == "overhead_only").all()),
+        pair_trunks=tuple(zip(left["trunk"], right["trunk"], strict=True)),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Kind = Literal["str", "int", "float", "bool"]
 
@@ -96,8 +96,15 @@ RUN_COLUMNS: tuple[Column, ...] = (
     Column("device", "str", "", "device kind"),
     Column("precision", "str", "", "fp32 or bf16 (autocast)"),
     Column("threads", "int", "", "CPU threads", True),
+    Column("processes", "int", "", "processes that shared every batch", True),
+    Column("strategy", "str", "", "how they shared the model: single, ddp or fsdp", True),
     Column("compile", "bool", "", "whether torch.compile was used", True),
-    Column("kernels", "str", "", "row kernels: c or torch; other rounding"),
+    Column(
+        "kernels",
+        "str",
+        "",
+        "row kernels: c, torch, or fla and its version; other rounding",
+    ),
     Column("torch_version", "str", "", "torch that trained the run"),
     Column("git_sha", "str", "", "commit of the code that trained the run"),
     Column("started_at", "str", "UTC", "start of the first attempt, ISO 8601"),

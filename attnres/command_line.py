@@ -26,10 +26,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(least: int, options: argparse.Namespace, *names: str) -> None:
-    """Refuse (``UserError``) options that count something and are below ``least``."""
+    """Refuse (``UserError``) options that count something, are given, and are below ``least``."""
     for name in names:
-        if getattr(options, name, least) < least:
-            raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
+        value = getattr(options, name, None)
+        if value is not None and value < least:
+            raise UserError(f"--{name} {value}: must be at least {least}")
 
 
 def execute(command: Callable[[], int]) -> int:

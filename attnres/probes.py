@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from attnres.decoder import Decoder
-from attnres.errors import UserError
 from attnres.kernels.plain import wide
 from attnres.norm import RMSNorm
+from attnres.sharded import whole
 from attnres.streams.base import State, Stream
 
 ROOTED = frozenset({"hidden", "output", "gradient", "parameter_gradient", "contribution"})
@@ -63,20 +63,14 @@ class Probe:
     """Watches ``model`` between entering and leaving: the passes of one step, in any number of micro-batches.
 
     Leave it after the last backward pass and before gradients are clipped: the parameters' gradients are
-    measured then. With several processes (data parallel, gradients averaged) each of them must probe the
-    same steps: `readings` adds their tokens up.
-
-    Raises:
-        UserError: a parameter is sharded, so that its gradient here is a part of it.
+    measured then. With several processes (data parallel, gradients averaged, parameters whole or sharded)
+    each of them must probe the same steps: `readings` adds their tokens up.
     """
 
     def __init__(self, model: Decoder) -> None:
         self.model = model
         self._tallies: dict[tuple[str, int], _Tally] = {}
         self._mixes: set[int] = set()
-        for name, parameter in model.named_parameters():
-            if hasattr(parameter, "full_tensor"):
-                raise UserError(f"{name} is sharded: its gradient's norm needs every shard; probes must be 0")
 
     def __enter__(self) -> "Probe":
         self.model.stand_in = lambda stream: _Watched(stream, self)
@@ -138,7 +132,7 @@ class Probe:
             gradients = [parameter.grad for parameter in pair.parameters()]
             if any(gradient is None for gradient in gradients):
                 continue  # `readings` names the block
-            norm = get_total_norm([gradient for gradient in gradients if gradient is not None])
+            norm = whole(get_total_norm([gradient for gradient in gradients if gradient is not None]))
             self.add("parameter_gradient", 2 * block + 1, norm.square().view(1), 1)
 
     def _values(self) -> dict[tuple[str, int], list[float]]:

@@ -10,7 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
-from attnres.command_line import Parser, execute
+from attnres.command_line import Parser, at_least, execute
 from attnres.errors import UserError
 from attnres.json_files import read_model
 from experiments.settings import Settings
@@ -26,6 +26,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     run = commands.add_parser("run", help="train one spec to its end, from its newest checkpoint")
     run.add_argument("spec", type=Path, help="spec.json")
     run.add_argument("--settings", type=Path, help="settings.json: operational settings")
+    run.add_argument("--processes", type=int, help="processes that train it together")
+    run.add_argument("--strategy", choices=("ddp", "fsdp"), help="how they share the model")
     ui = commands.add_parser("ui", help="serve the MLflow store in use on loopback")
     ui.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the run directories")
     ui.add_argument("--port", type=int, default=5000)
@@ -42,19 +44,29 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    at_least(1, options, "processes")
     assert logging.lastResort is not None
     logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # as a sweep looks for them
-    from experiments.run import run  # Lightning takes seconds to import: after the checks
+    from experiments.group import LeaderFailedError, is_first
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
+    from experiments.start import ProcessLostError, train
 
     advice = "mend it, or name another file"
     spec = read_model(options.spec, RunSpec, advice)
     settings = read_model(options.settings, Settings, advice) if options.settings else Settings()
-    record = run(spec, settings)
+    named = {name: getattr(options, name) for name in ("processes", "strategy")}
+    settings = settings.model_copy(update={name: value for name, value in named.items() if value})
+    try:
+        record = train(spec, settings)
+    except ProcessLostError:
+        return 1
+    except LeaderFailedError:
+        return 0  # the first process says why, and its code is the run's
     log = settings.runs / spec.spec_id / LOG_FILE
     told = f"val_loss {record.val_loss:.4f}" if record.val_loss is not None else f"see {log}"
-    print(f"{spec.spec_id} {record.variant}: {record.status} ({told})")
+    if is_first():
+        print(f"{spec.spec_id} {record.variant}: {record.status} ({told})")
     return EXIT_CODES[record.status]
 
 

@@ -1,13 +1,14 @@
 """What happens between two steps: validation, history, checkpoints, signals, divergence.
 
 Everything here acts at step boundaries and depends on the step number alone, never on epochs, loader
-state or wall time (checkpoint intervals apart, which change no result).
+state or wall time (checkpoint intervals apart, which change no result). Of several processes all do the
+same: what they see is reduced first, and the first one's files and clock are `Group.lead`'s.
 """
 
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +17,7 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor
 
-from experiments.checkpoint import save_checkpoint
+from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS, keep_checkpoint, save_checkpoint
 from experiments.history import History, finite
 from experiments.module import TrainingModule
 from experiments.signals import SIGNALS
@@ -61,9 +62,10 @@ class Recorder(lightning.Callback):
 
     Args:
         run_dir: folder of the run.
-        history: rows so far.
+        history: rows so far; None in a process that is not the first.
         windows_NT: validation windows.
-        evaluations: validation points of the whole run, the last at its end.
+        evaluations: steps after which it validates, the last at the run's end.
+        branch_points: steps whose checkpoint is kept, in a folder of its own, for runs that branch there.
         checkpoint_seconds: least time between checkpoints.
         checkpoint_steps: checkpoint at multiples of this step instead.
         stop: set by signals.
@@ -74,10 +76,11 @@ class Recorder(lightning.Callback):
     def __init__(
         self,
         run_dir: Path,
-        history: History,
+        history: History | None,
         windows_NT: Tensor,
         *,
-        evaluations: int,
+        evaluations: Collection[int],
+        branch_points: Collection[int],
         checkpoint_seconds: float,
         checkpoint_steps: int | None,
         stop: Stop,
@@ -88,6 +91,7 @@ class Recorder(lightning.Callback):
         self.history = history
         self.windows_NT = windows_NT
         self.evaluations = evaluations
+        self.branch_points = branch_points
         self.checkpoint_seconds = checkpoint_seconds
         self.checkpoint_steps = checkpoint_steps
         self.stop = stop
@@ -112,7 +116,7 @@ class Recorder(lightning.Callback):
         """Record the step, then do what is due after it."""
         assert isinstance(pl_module, TrainingModule)
         self.step_seconds.append(time.monotonic() - self._step_started)
-        step, spec = pl_module.step, pl_module.spec
+        step, spec, group = pl_module.step, pl_module.spec, pl_module.parallel.group
         self._check_divergence(pl_module)
         row: dict[str, Any] = {
             "step": step,
@@ -122,38 +126,52 @@ class Recorder(lightning.Callback):
             "grad_norm": finite(pl_module.last_grad_norm),
         }
         row |= pl_module.dynamics.keep(step)
-        if step in evaluation_steps(spec.steps, self.evaluations):
+        if step in self.evaluations:
             with trainer.precision_plugin.forward_context():
-                self.validation = validate(pl_module.model, self.windows_NT, sequences=spec.batch_sequences)
+                self.validation = validate(
+                    pl_module.model, self.windows_NT, group, sequences=spec.batch_sequences // group.world
+                )
             row["val_loss"] = finite(self.validation.mean)
-        row["seconds"] = round(self.seconds(), 3)
-        self.history.append(row)
-        self.tell(row)
-        stopping = self.stop.received is not None
-        if step < spec.steps and (stopping or self._checkpoint_due(step)):
+        stopping = group.any(self.stop.received is not None)
+        due = group.lead(lambda: self._write(row))
+        if step in self.branch_points:
+            self.save(trainer, pl_module, BRANCH_POINTS)
+        elif step < spec.steps and (stopping or due):
             self.save(trainer, pl_module)
         if stopping:
             trainer.should_stop = True
+
+    def _write(self, row: dict[str, Any]) -> bool:
+        """Add the row of the step just done; whether a checkpoint is due."""
+        assert self.history is not None
+        row["seconds"] = round(self.seconds(), 3)
+        self.history.append(row)
+        self.tell(row)
+        return self._checkpoint_due(row["step"])
 
     def seconds(self) -> float:
         """Training time so far, over all attempts."""
         return self._earlier_seconds + time.monotonic() - self._started
 
-    def save(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
+    def save(self, trainer: lightning.Trainer, module: TrainingModule, folder: str = CHECKPOINTS) -> None:
         """Checkpoint of the step just done."""
-        self.history.sync()
-        module.dynamics.write()
-        save_checkpoint(
-            self.run_dir / "checkpoints",
-            module.step,
-            {
+        model, optimizer = module.parallel.state(module.model, trainer.optimizers[0])
+        keep = keep_checkpoint if folder == BRANCH_POINTS else save_checkpoint
+
+        def write() -> None:
+            assert self.history is not None
+            self.history.sync()
+            module.dynamics.write()
+            state = {
                 "spec_id": module.spec.spec_id,
-                "model": module.model.state_dict(),
-                "optimizer": trainer.optimizers[0].state_dict(),
+                "model": model,
+                "optimizer": optimizer,
                 "rng": torch.get_rng_state(),
                 "seconds": self.seconds(),
-            },
-        )
+            }
+            keep(self.run_dir / folder, module.step, state)
+
+        module.parallel.group.lead(write)
         self._saved = time.monotonic()
 
     def _checkpoint_due(self, step: int) -> bool:
@@ -168,8 +186,3 @@ class Recorder(lightning.Callback):
         uniform = math.log(module.spec.shape.vocab_size)
         if module.step > module.spec.train.warmup and module.last_loss > 2 * uniform:
             raise DivergedError(module.step, f"loss {module.last_loss:.3g} is over twice a uniform guess's")
-
-
-def evaluation_steps(steps: int, evaluations: int) -> set[int]:
-    """Steps after which a run of ``steps`` validates: evenly spaced, the last one at the end."""
-    return {round(steps * k / evaluations) for k in range(1, evaluations + 1)} - {0}

@@ -29,16 +29,25 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def find_device(settings: Settings) -> torch.device:
-    """The device to train on.
+def find_device(settings: Settings, here: int = 1) -> torch.device:
+    """The kind of device to train on.
+
+    Args:
+        settings: operational settings.
+        here: processes of a cell on this machine, each with a device of its own.
 
     Raises:
-        UserError: it is asked for by name and not here.
+        UserError: it is asked for by name and not here, or there are too few.
     """
-    here = "cuda" if torch.cuda.is_available() else "cpu"
-    if settings.device == "cuda" and here != "cuda":
+    kind = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
+    if settings.device == "cuda" and kind != "cuda":
         raise UserError("device cuda: no CUDA device is visible here; use --device cpu")
-    return torch.device(here if settings.device == "auto" else settings.device)
+    if kind == "cuda" and torch.cuda.device_count() < here:
+        raise UserError(
+            f"processes {here}: each needs a CUDA device of its own, {torch.cuda.device_count()} are visible "
+            "here; ask for fewer, or use --device cpu"
+        )
+    return torch.device(kind)
 
 
 def device_kind(device: torch.device) -> str:

@@ -4,7 +4,23 @@ import torch
 
 from attnres.errors import UserError, one_line
 from experiments.data.base import DATASETS
+from experiments.settings import Settings
 from experiments.spec import NUMERICS, RunSpec
+
+
+def check_processes(spec: RunSpec, settings: Settings) -> None:
+    """Refuse (``UserError``) processes that cannot have equal shares of a batch, in equal micro-batches."""
+    processes, sequences = settings.processes, spec.batch_sequences
+    if sequences % processes:
+        raise UserError(
+            f"processes {processes}: a batch of {sequences} sequences ({spec.train.batch_tokens} tokens of "
+            f"{spec.shape.seq_len}) has no equal shares; use a number of processes that divides {sequences}"
+        )
+    share, micro = sequences // processes, settings.micro_sequences
+    if processes > 1 and micro is not None and share % min(micro, share):
+        raise UserError(
+            f"micro_sequences {micro}: does not divide the {share} sequences of each of {processes} processes"
+        )
 
 
 def check_feasible(spec: RunSpec) -> None:

@@ -21,7 +21,7 @@ DEPTH = ("largest_output", "largest_gradient", "entropy_share")
 SUMMARY = ("val_bits_per_byte", "tokens_per_second", "peak_memory_bytes", "wall_seconds")
 """Fields of the record that become metrics, at the last step."""
 
-OPERATIONAL = ("device", "threads")
+OPERATIONAL = ("device", "threads", "processes")
 """Settings kept as tags: they may change when a run moves, and the drift is noted (case M18)."""
 
 MOST_POINTS = 2000
@@ -74,7 +74,8 @@ def operational_tags(settings: Settings, before: dict[str, str]) -> dict[str, st
 def record_tags(record: RunRecord) -> dict[str, str]:
     """How the run ended."""
     failed_at = {} if record.failed_at_step is None else {"failed_at_step": str(record.failed_at_step)}
-    return {"status": record.status.value, "attempts": str(record.attempts), **failed_at}
+    parent = {"parent_id": record.parent_id} if record.parent_id else {}
+    return {"status": record.status.value, "attempts": str(record.attempts), **failed_at, **parent}
 
 
 def points(rows: Iterable[dict[str, Any]], spec: RunSpec) -> tuple[list[Point], dict[str, str]]:

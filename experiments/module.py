@@ -1,5 +1,7 @@
 """The LightningModule: one training step is one optimiser step on one global batch."""
 
+from functools import partial
+
 import lightning.pytorch as lightning
 import torch
 from torch import Tensor
@@ -7,6 +9,7 @@ from torch import Tensor
 from attnres.decoder import Decoder
 from experiments.dynamics import Dynamics
 from experiments.optim import build_optimizer, learning_rate
+from experiments.parallel import Parallel
 from experiments.spec import RunSpec
 from experiments.step import optimizer_step
 
@@ -22,17 +25,25 @@ class TrainingModule(lightning.LightningModule):
         model: the decoder to train.
         spec: the run.
         dynamics: watches the steps it planned.
-        micro_sequences: sequences of one forward pass; None: the whole batch.
+        parallel: how the processes of the run share the model.
+        micro_sequences: sequences of one forward pass; None: the whole share of a process.
     """
 
     def __init__(
-        self, model: Decoder, spec: RunSpec, dynamics: Dynamics, *, micro_sequences: int | None = None
+        self,
+        model: Decoder,
+        spec: RunSpec,
+        dynamics: Dynamics,
+        parallel: Parallel,
+        *,
+        micro_sequences: int | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.spec = spec
         self.dynamics = dynamics
+        self.parallel = parallel
         self.micro_sequences = micro_sequences
         self.step = 0
         """Optimiser steps done."""
@@ -40,14 +51,18 @@ class TrainingModule(lightning.LightningModule):
         self.last_grad_norm = float("nan")
         self.last_lr = float("nan")
 
+    def configure_model(self) -> None:
+        """Lightning's moment for dividing the model: the processes have met, there is no optimiser yet."""
+        self.parallel.divide(self.model, self.device_mesh)
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW over the model's parameter groups."""
         return build_optimizer(self.model, self.spec)
 
     def training_step(self, batch_BT: Tensor, batch_idx: int) -> None:  # noqa: ARG002
-        """One optimiser step on ``batch_BT`` (sequence, position + 1): all its micro-batches."""
+        """One optimiser step; ``batch_BT`` (sequence, position + 1) is this process's share of its batch."""
         self.last_lr = learning_rate(self.spec, self.step + 1)
-        self.last_loss, self.last_grad_norm = optimizer_step(
+        loss, self.last_grad_norm = optimizer_step(
             self.model,
             self.optimizers(),  # type: ignore[arg-type]
             batch_BT,
@@ -55,6 +70,8 @@ class TrainingModule(lightning.LightningModule):
             lr=self.last_lr,
             micro_sequences=self.micro_sequences,
             backward=self.manual_backward,
+            accumulating=partial(self.parallel.accumulating, self.trainer),
             watch=self.dynamics.watch(self.step + 1, self.model),
         )
+        self.last_loss = self.parallel.group.mean(loss)
         self.step += 1

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from attnres import kernels
+from attnres import fused_reads, kernels
 from attnres.accounting import FlopCount, ParameterCount, count_parameters, flops_per_token
 from attnres.initialise import build
 from experiments.callbacks import Recorder
 from experiments.data.base import TokenData
 from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.history import finite
 from experiments.record import RunRecord, RunStatus
 from experiments.settings import Settings
 from experiments.spec import RunSpec
@@ -41,6 +42,8 @@ class Start:
     attempts: int
     started_at: str
     run_id: str
+    parent_id: str
+    """The trunk it branched from; empty for a run of its own."""
 
 
 def make_record(
@@ -57,15 +60,18 @@ def make_record(
     flops = flops_per_token(spec.shape, spec.stream)
     parameters = count_parameters(build(spec.shape, spec.stream, spec.seed, device="meta"))
     validation = recorder.validation if recorder and status is RunStatus.FINISHED else None
-    losses = [row["train_loss"] for row in recorder.history.rows[-LAST_STEPS:]] if recorder else []
+    rows = recorder.history.rows if recorder and recorder.history else []
+    losses = [row["train_loss"] for row in rows[-LAST_STEPS:]]
     return RunRecord(
-        **_identity(spec, start.run_id),
+        **_identity(spec),
+        run_id=start.run_id,
+        parent_id=start.parent_id,
         **_sizes(parameters, flops),
         tokens=spec.tokens,
         compute=flops.total * spec.tokens,
         data_passes=inputs.data.passes(spec.tokens),
         val_loss=validation.mean if validation else None,
-        val_loss_se=validation.standard_error if validation else None,
+        val_loss_se=finite(validation.standard_error) if validation else None,
         val_tokens=inputs.windows_NT.shape[0] * (inputs.windows_NT.shape[1] - 1),
         val_bits_per_byte=inputs.data.bits_per_byte(validation.mean) if validation else None,
         train_loss=statistics.fmean(losses) if losses else None,
@@ -78,12 +84,20 @@ def make_record(
         device=device_kind(inputs.device),
         precision=spec.train.precision,
         threads=settings.threads,
+        processes=settings.processes,
+        strategy=settings.strategy if settings.processes > 1 else "single",
         compile=False,  # docs/decisions/2026-11-29-compile-in-bf16.md
-        kernels=kernels.backend() if inputs.device.type == "cpu" else "torch",
+        kernels=_kernels(spec, inputs.device),
         torch_version=torch.__version__,
         git_sha=git_sha(),
         started_at=start.started_at,
     )
+
+
+def _kernels(spec: RunSpec, device: torch.device) -> str:
+    if device.type == "cpu":
+        return kernels.backend()
+    return fused_reads.name(device, spec.shape.width) or "torch"
 
 
 def _throughput(spec: RunSpec, recorder: Recorder | None) -> float | None:
@@ -91,12 +105,10 @@ def _throughput(spec: RunSpec, recorder: Recorder | None) -> float | None:
     return round(spec.train.batch_tokens / statistics.median(seconds), 1) if seconds else None
 
 
-def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:
+def _identity(spec: RunSpec) -> dict[str, Any]:
     train = spec.train
     return {
         "spec_id": spec.spec_id,
-        "run_id": run_id,
-        "parent_id": "",
         "stream": spec.stream.name,
         "variant": spec.stream.variant,
         "stream_options": json.dumps(spec.stream.options, sort_keys=True, separators=(",", ":")),

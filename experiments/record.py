@@ -10,8 +10,8 @@ from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.json_files import read_model
 
-SCHEMA_VERSION = 2
-"""2: `RunRecord.kernels`."""
+SCHEMA_VERSION = 3
+"""2: `RunRecord.kernels`. 3: `RunRecord.processes` and `RunRecord.strategy`."""
 RECORD_FILE = "record.json"
 
 
@@ -26,6 +26,11 @@ class RunStatus(StrEnum):
     DIVERGED = "diverged"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to train: a diverged run would only diverge again."""
+        return self in (RunStatus.FINISHED, RunStatus.DIVERGED)
 
 
 class RunRecord(BaseModel):
@@ -92,9 +97,13 @@ class RunRecord(BaseModel):
     device: str
     precision: str
     threads: int
+    processes: int
+    """That shared every batch."""
+    strategy: str
+    """``single``, ``ddp`` or ``fsdp``: how they shared the model (`experiments.parallel`)."""
     compile: bool
     kernels: str
-    """``c`` or ``torch``: what the row kernels ran on (`attnres.kernels`)."""
+    """``c``, ``torch`` or ``fla 0.5.2``: what the row kernels ran on (`attnres.kernels`, `fused_reads`)."""
     torch_version: str
     git_sha: str
     started_at: str

@@ -2,6 +2,8 @@
 
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,100 +14,133 @@ from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.attempts import count_attempt, note_failure
+from experiments.branch import branch_off, origin_of
 from experiments.callbacks import DivergedError, Recorder, Stop
-from experiments.checkpoint import load_latest
+from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_checkpoint, load_latest
 from experiments.data.base import DATASETS
 from experiments.dynamics import Dynamics
 from experiments.environment import find_device
-from experiments.feasibility import check_feasible
+from experiments.feasibility import check_feasible, check_processes
+from experiments.group import Group, LeaderFailedError, joined
 from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
-from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
+from experiments.parallel import choose
+from experiments.record import RECORD_FILE, RunRecord, RunStatus, write_record
 from experiments.run_folder import LOG_FILE, locked, prepare_folder
-from experiments.settings import Settings
+from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
-from experiments.tracking import open_tracker
+from experiments.tracking import NoTracker, Tracker, open_tracker
 from experiments.trainer import Steps, make_trainer
+from experiments.trunk import (
+    agenda_of,
+    branches_of,
+    check_branches,
+    final_record,
+    load_trunk,
+    remember_branches,
+)
 from experiments.validation import VALIDATION_TOKENS
 
 
 def run(spec: RunSpec, settings: Settings) -> RunRecord:
     """Train ``spec`` to its end, from its newest checkpoint if there is one.
 
-    A run that finished or diverged is not trained again: its record is returned as it stands.
+    A run that finished or diverged is not trained again: its record is returned as it stands. Only a trunk
+    is, from where its branches lack something of it. With ``settings.processes`` above 1 this is one of as
+    many processes that call together (`experiments.start`).
 
     Raises:
         UserError: the spec cannot be carried out, its data are missing or damaged (all of it before a
             folder is made), another process works on the run, or a file of its folder cannot be written
             or is damaged.
+        LeaderFailedError: in a process that is not the first: that one says why.
     """
     check_feasible(spec)
-    done = _done(settings.runs / spec.spec_id)
-    if done is not None:
-        return done
-    inputs = _load(spec, settings)
-    run_dir = prepare_folder(spec, settings)
-    with locked(run_dir):
-        done = _done(run_dir)
+    check_branches(spec, settings.branches)
+    check_processes(spec, settings)
+    run_dir = settings.runs / spec.spec_id
+    with joined(settings, spec.spec_id) as group, ExitStack() as held:
+        done = group.lead(lambda: final_record(run_dir, settings))
         if done is not None:
             return done
-        remove_leftovers(run_dir)
-        (run_dir / RECORD_FILE).unlink(missing_ok=True)
-        return _Attempt(spec, settings, run_dir, inputs).execute()
+        inputs = _load(spec, settings, group)
+        done = group.lead(lambda: _take(spec, settings, held))
+        if done is not None:
+            return done
+        return _Attempt(spec, settings, run_dir, inputs, group).execute()
 
 
-def _done(run_dir: Path) -> RunRecord | None:
-    record = read_record(run_dir)
-    return (
-        record if record is not None and record.status in (RunStatus.FINISHED, RunStatus.DIVERGED) else None
-    )
-
-
-def _load(spec: RunSpec, settings: Settings) -> Inputs:
-    device = find_device(settings)
+def _load(spec: RunSpec, settings: Settings, group: Group) -> Inputs:
+    device = find_device(settings, group.world // group.nodes)
     data = DATASETS.get(spec.dataset).prepare(spec.shape.vocab_size, settings.data)
     data.check_windows(spec.shape.seq_len)
     windows = data.validation(seq_len=spec.shape.seq_len, max_tokens=VALIDATION_TOKENS)
     return Inputs(device, data, torch.from_numpy(windows))
 
 
+def _take(spec: RunSpec, settings: Settings, held: ExitStack) -> RunRecord | None:
+    """Hold the lock of the run's folder; the record if another process has finished the run meanwhile."""
+    run_dir = prepare_folder(spec, settings)
+    held.enter_context(locked(run_dir))
+    done = final_record(run_dir, settings)
+    if done is None:
+        remove_leftovers(run_dir)
+        (run_dir / RECORD_FILE).unlink(missing_ok=True)
+    return done
+
+
 class _Attempt:
     """One start of a run: loads, trains, and writes the record."""
 
-    def __init__(self, spec: RunSpec, settings: Settings, run_dir: Path, inputs: Inputs) -> None:
+    def __init__(
+        self, spec: RunSpec, settings: Settings, run_dir: Path, inputs: Inputs, group: Group
+    ) -> None:
         self.spec, self.settings, self.run_dir, self.inputs = spec, settings, run_dir, inputs
-        self.attempts = count_attempt(run_dir)
+        self.group = group
+        self.attempts = group.lead(lambda: count_attempt(run_dir))
         torch.set_num_threads(settings.threads)
         self.recorder: Recorder | None = None
-        self.tracker = open_tracker(spec, run_dir, settings)
+        self.tracker: Tracker = open_tracker(spec, run_dir, settings) if group.leads else NoTracker()
 
     def execute(self) -> RunRecord:
         """Train and record; whatever happens, the record tells the truth."""
         with Stop() as stop:
-            status, failed_at = RunStatus.FAILED, None
+            failed_at = None
             try:
                 status = self._train(stop)
-            except DivergedError as error:
+            except DivergedError as error:  # all processes see the same numbers
                 status, failed_at = RunStatus.DIVERGED, error.step
                 self._note(str(error))
+            except LeaderFailedError:
+                raise
             except UserError as error:
-                self._note(f"error: {error}")
                 self._fail(error)
                 raise
-            except Exception as error:  # noqa: BLE001  (whatever a cell raises is that cell's failure: recorded, logged, reported)
+            except Exception as error:
                 self._note(traceback.format_exc())
-                self._note(f"error: {type(error).__name__}: {one_line(error)}")
-                return self._fail(error)
-            return self._end(status, failed_at)
+                record = self._fail(error)
+                if record is None or self.group.world > 1:  # the others wait for this process: it must end
+                    raise
+                return record
+            return self.group.lead(lambda: self._end(status, failed_at))
 
-    def _fail(self, error: Exception) -> RunRecord:
+    def _fail(self, error: Exception) -> RunRecord | None:
+        """The record of a run that ``error`` ends; a process that is not the first leaves word for it."""
+        name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        told = f"{name}{one_line(error)}"
+        if not self.group.leads:
+            self.group.tell_failure(told)
+            return None
+        self._note(f"error: {self.group.failure() or told}")
         step = self._last_step() + 1
         note_failure(self.run_dir, step, error)
         return self._end(RunStatus.FAILED, step)
 
     def _end(self, status: RunStatus, failed_at: int | None) -> RunRecord:
-        start = Start(self.attempts.attempts, self.attempts.started_at, self.tracker.run_id)
+        start = Start(
+            self.attempts.attempts, self.attempts.started_at, self.tracker.run_id, origin_of(self.run_dir)
+        )
         record = make_record(
             self.spec, self.settings, self.inputs, start, self.recorder, status=status, failed_at=failed_at
         )
@@ -114,41 +149,80 @@ class _Attempt:
         return record
 
     def _train(self, stop: Stop) -> RunStatus:
-        spec, settings = self.spec, self.settings
+        spec, settings, group = self.spec, self.settings, self.group
+        parallel = choose(settings, group)
         model = build(spec.shape, spec.stream, spec.seed)
-        checkpoint = load_latest(self.run_dir / "checkpoints", self._warn)
-        step, seconds = 0, 0.0
-        if checkpoint is not None:
-            if checkpoint.state["spec_id"] != spec.spec_id:
-                raise UserError(f"{checkpoint.path}: belongs to run {checkpoint.state['spec_id']}; remove it")
-            step, seconds = checkpoint.step, checkpoint.state["seconds"]
-            self._note(f"continues from step {step} of {spec.steps} ({checkpoint.path.name})")
-        dynamics = Dynamics(self.run_dir, spec.steps, probes=settings.probes, step=step)
-        module = TrainingModule(model, spec, dynamics, micro_sequences=settings.micro_sequences)
+        branches = group.lead(lambda: branches_of(self.run_dir, settings.branches))
+        checkpoint = self._checkpoint(branches)
+        step, seconds = (checkpoint.step, checkpoint.state["seconds"]) if checkpoint else (0, 0.0)
+        agenda = agenda_of(spec, settings, branches)
+        dynamics = group.lead(lambda: Dynamics(self.run_dir, agenda.probes, steps=spec.steps, step=step))
+        module = TrainingModule(model, spec, dynamics, parallel, micro_sequences=settings.micro_sequences)
         module.step = step
         self.recorder = Recorder(
             self.run_dir,
-            History(self.run_dir, module.step),
+            self._history(step),
             self.inputs.windows_NT,
-            evaluations=settings.evaluations,
+            evaluations=agenda.evaluations,
+            branch_points=agenda.branch_points,
             checkpoint_seconds=settings.checkpoint_seconds,
             checkpoint_steps=settings.checkpoint_steps,
             stop=stop,
             seconds=seconds,
             tell=self.tracker.log,
         )
-        trainer = make_trainer(
-            spec, self.inputs.device, self.run_dir, self.recorder, checkpoint.state if checkpoint else None
-        )
+        state = checkpoint.state if checkpoint else None
+        trainer = make_trainer(spec, self.inputs.device, parallel, self.run_dir, self.recorder, state)
+        batches = DataLoader(Steps(self.inputs.data, spec, step, group), batch_size=None)
         try:
-            trainer.fit(module, DataLoader(Steps(self.inputs.data, spec, module.step), batch_size=None))
+            trainer.fit(module, batches)
         finally:
-            self.recorder.history.close()
-            dynamics.write()
+            if self.recorder.history is not None:
+                self.recorder.history.close()
+                dynamics.write()
         return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
 
+    def _checkpoint(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
+        """Where to continue: the first process's choice, read by every one (case L19)."""
+        found: list[LoadedCheckpoint | None] = []
+
+        def choose() -> Path | None:
+            chosen = self._choose(branches)
+            found.append(chosen)
+            return chosen.path if chosen else None
+
+        path = self.group.lead(choose)
+        if path is None:
+            return None
+        return found[0] if found else load_checkpoint(path)
+
+    def _choose(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
+        """The run's newest intact checkpoint, else its trunk's at the branch point."""
+        spec, settings, run_dir = self.spec, self.settings, self.run_dir
+        if branches:
+            remember_branches(run_dir, branches)
+            found = load_trunk(run_dir, settings, branches, self._warn)
+        else:
+            found = load_latest(run_dir / CHECKPOINTS, self._warn)
+        if found is not None and found.state["spec_id"] != spec.spec_id:
+            raise UserError(f"{found.path}: belongs to run {found.state['spec_id']}; remove it")
+        parent = settings.parent or origin_of(run_dir)
+        if found is None and parent:
+            self._note(f"branches from trunk {parent}")
+            found = branch_off(spec, settings, run_dir, parent)
+        if found is not None:
+            self._note(f"continues from step {found.step} of {spec.steps} ({found.path.name})")
+        return found
+
+    def _history(self, step: int) -> History | None:
+        """The rows up to ``step``, for the first process to go on with."""
+        opened: list[History] = []
+        self.group.lead(lambda: opened.append(History(self.run_dir, step)))
+        return opened[0] if opened else None
+
     def _last_step(self) -> int:
-        return self.recorder.history.rows[-1]["step"] if self.recorder and self.recorder.history.rows else 0
+        rows = self.recorder.history.rows if self.recorder and self.recorder.history else []
+        return rows[-1]["step"] if rows else 0
 
     def _warn(self, text: str) -> None:
         """For the log and for whoever started the run."""
@@ -156,5 +230,9 @@ class _Attempt:
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def _note(self, text: str) -> None:
+        """For the log, which is the first process's; what another one has to say goes to its stderr."""
+        if not self.group.leads:
+            print(f"process {self.group.rank + 1} of {self.group.world}: {text.rstrip()}", file=sys.stderr)
+            return
         with open(self.run_dir / LOG_FILE, "a", encoding="utf-8") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text.rstrip()}\n")

@@ -67,9 +67,8 @@ class NoTracker:
 
 
 def open_tracker(spec: RunSpec, run_dir: Path, settings: Settings) -> Tracker:
-    """The tracker of a run: MLflow's, or none where tracking is off or another process is the first."""
-    first_process = all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-    if not settings.tracking or not first_process:
+    """The tracker of a run: MLflow's, or none where tracking is off."""
+    if not settings.tracking:
         return NoTracker()
     return MlflowTracker(spec, run_dir, settings, store_uri(settings.runs))
 

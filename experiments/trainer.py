@@ -12,15 +12,17 @@ from torch.utils.data import IterableDataset
 
 from experiments.callbacks import Recorder
 from experiments.data.base import TokenData
+from experiments.group import Group
 from experiments.module import TrainingModule
+from experiments.parallel import Parallel
 from experiments.spec import RunSpec
 
 
 class Steps(IterableDataset[torch.Tensor]):
-    """The batches of steps ``start`` .. ``spec.steps - 1``, each computed from its number."""
+    """The batches of steps ``start`` .. ``spec.steps - 1``, this process's share of each, from its number."""
 
-    def __init__(self, data: TokenData, spec: RunSpec, start: int) -> None:
-        self.data, self.spec, self.start = data, spec, start
+    def __init__(self, data: TokenData, spec: RunSpec, start: int, group: Group) -> None:
+        self.data, self.spec, self.start, self.group = data, spec, start, group
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for step in range(self.start, self.spec.steps):
@@ -30,6 +32,8 @@ class Steps(IterableDataset[torch.Tensor]):
                     batch_sequences=self.spec.batch_sequences,
                     seq_len=self.spec.shape.seq_len,
                     data_seed=self.spec.data_seed,
+                    rank=self.group.rank,
+                    world=self.group.world,
                 )
             )
 
@@ -42,8 +46,8 @@ class _Restore(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        pl_module.model.load_state_dict(self.state["model"], strict=True)
-        trainer.optimizers[0].load_state_dict(self.state["optimizer"])
+        states = self.state["model"], self.state["optimizer"]
+        pl_module.parallel.restore(pl_module.model, trainer.optimizers[0], states)
         torch.set_rng_state(self.state["rng"])
 
 
@@ -60,19 +64,30 @@ class _Trainer(lightning.Trainer):
 
 
 def make_trainer(
-    spec: RunSpec, device: torch.device, run_dir: Path, recorder: Recorder, state: dict[str, Any] | None
+    spec: RunSpec,
+    device: torch.device,
+    parallel: Parallel,
+    run_dir: Path,
+    recorder: Recorder,
+    state: dict[str, Any] | None,
 ) -> lightning.Trainer:
     """A trainer that only loops, from the checkpoint ``state`` on if there is one."""
+    group = parallel.group
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     for message in (
         ".*does not have many workers.*",
         ".*GPU available but not used.*",
         ".*isinstance.*LeafSpec.*",
+        ".*`broadcast_buffers` is deprecated.*",
+        ".*`srun` command is available.*",
     ):
         warnings.filterwarnings("ignore", message=message)
     return _Trainer(
         accelerator=device.type,
-        devices=1,
+        devices=group.world // group.nodes,
+        num_nodes=group.nodes,
+        strategy=parallel.strategy(),
+        plugins=[group.place] if group.place else None,
         precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true",
         max_epochs=1,
         logger=False,

@@ -17,6 +17,7 @@ OURS = frozenset(
         "array",
         "comment",
         "cpus-per-task",
+        "dependency",
         "error",
         "export",
         "job-name",
@@ -33,7 +34,7 @@ OURS = frozenset(
 
 
 class Site(Frozen):
-    """What the jobs of cells ask of Slurm; a cell is one task of an array."""
+    """What the jobs of cells ask of Slurm; a cell is one job of an array."""
 
     partition: str | None = None
     account: str | None = None
@@ -42,10 +43,11 @@ class Site(Frozen):
     minutes: int = Field(default=60, ge=1)
     """Time limit of a job. A cell that needs longer is checkpointed, requeued and continued."""
     nodes: int = Field(default=1, ge=1)
+    """Nodes of a cell; its processes are shared out evenly."""
     gpus: int = Field(default=0, ge=0)
-    """GPUs a node."""
+    """GPUs a node: one a process."""
     cpus: int | None = Field(default=None, ge=1)
-    """CPUs of a cell; by default its threads."""
+    """CPUs of a process; by default its threads."""
     memory_gb: float | None = Field(default=None, gt=0)
     signal_seconds: int = Field(default=120, ge=1, le=65535)
     """How long before the time limit a cell is told to write its checkpoint: a step and a write, at least.

@@ -96,7 +96,7 @@ class Launcher(ABC):
     def __init__(self, site_file: Path | None = None) -> None:
         self.site_file = site_file
 
-    def check(self, settings: Settings) -> None:  # noqa: B027  (most have nothing to refuse)
+    def check(self, settings: Settings, *, jobs: int) -> None:  # noqa: B027  (most have nothing to refuse)
         """Refuse (``UserError``) settings that no cell could be executed with."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Launcher(ABC):
         Args:
             cells: cells still to train, in the order of the grid.
             settings: operational settings of every cell.
-            jobs: cells side by side.
+            jobs: processes side by side.
             retries: most new starts of a cell whose failure may pass.
             fail_fast: stop starting cells after the first that fails, its retries used up.
             show: told of progress (at least every few seconds) and of every cell that ends.

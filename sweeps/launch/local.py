@@ -1,4 +1,4 @@
-"""Cells side by side on this machine: one process a cell, longest first."""
+"""Cells side by side on this machine, longest first; those of several processes take as many jobs."""
 
 import multiprocessing
 import os
@@ -36,6 +36,7 @@ from sweeps.launch.base import (
 )
 from sweeps.launch.retry import Retries, attempt_end
 from sweeps.plan import CellState, state_of
+from sweeps.trunks import cell_settings, chain, without_trunk
 
 POLL_SECONDS = 0.2
 SHOW_SECONDS = 2.0
@@ -49,11 +50,16 @@ PRELOADED = ["experiments.run", "mlflow", "pandas", "pyarrow.parquet"]
 class LocalPool(Launcher):
     """A pool of ``jobs`` processes; cells of another launcher are waited for, never started twice."""
 
-    def check(self, settings: Settings) -> None:
-        """The device must be here; there is nothing to know of a site."""
+    def check(self, settings: Settings, *, jobs: int) -> None:
+        """The devices must be here, and a cell fit; there is nothing to know of a site."""
         if self.site_file is not None:
             raise UserError(f"--site {self.site_file}: the local launcher has no site; add --launcher slurm")
-        find_device(settings)
+        find_device(settings, settings.processes)
+        if settings.processes > jobs:
+            raise UserError(
+                f"--processes {settings.processes}: a cell takes as many jobs; "
+                f"set --jobs {settings.processes}, or fewer processes"
+            )
 
     def launch(
         self,
@@ -85,7 +91,8 @@ class _Job:
 
 class _Pool:
     def __init__(self, cells: Sequence[Cell], settings: Settings, show: Show, retries: Retries) -> None:
-        self.waiting = sorted(cells, key=lambda cell: -cell.compute)
+        self.cells = cells
+        self.waiting = sorted(cells, key=lambda cell: -chain(cell, cells))
         self.settings, self.show, self.retries = settings, show, retries
         self.total = len(cells)
         self.running: dict[str, _Job] = {}
@@ -96,7 +103,7 @@ class _Pool:
         self.context: Any = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOADED)
         self.started = time.monotonic()
-        self.resumed_compute = sum(self._progress(cell) * cell.compute for cell in cells)
+        self.resumed_compute = sum(self._trained(cell) for cell in cells)
 
     def execute(self, jobs: int, fail_fast: bool) -> bool:
         try:
@@ -109,7 +116,7 @@ class _Pool:
     def _work(self, jobs: int, fail_fast: bool) -> None:
         shown = 0.0
         while self.running or (self.waiting and not self.stopped):
-            while not self.stopped and len(self.running) < jobs and (cell := self._next()) is not None:
+            while not self.stopped and self._has_room(jobs) and (cell := self._next()) is not None:
                 self._try(cell, fail_fast)
             if self.stop_requested and not self.stopped:
                 self._stop()
@@ -121,17 +128,25 @@ class _Pool:
             if self.waiting and not self.running and self._all_elsewhere():
                 self._give_up_waiting()
 
+    def _has_room(self, jobs: int) -> bool:
+        return (len(self.running) + 1) * self.settings.processes <= jobs
+
     def _next(self) -> Cell | None:
-        """The longest waiting cell that may start now and that no other process works on."""
+        """The longest waiting cell that may start now: no process works on it, no trunk keeps it waiting."""
         for index, cell in enumerate(self.waiting):
-            if self.retries.due(cell.spec.spec_id) and not self._elsewhere(cell):
+            if self.retries.due(cell.spec.spec_id) and not self._blocked(cell):
                 return self.waiting.pop(index)
         return None
+
+    def _blocked(self, cell: Cell) -> bool:
+        trunk = cell.parent_id
+        waits = trunk in self.running or any(other.spec.spec_id == trunk for other in self.waiting)
+        return (bool(trunk) and waits) or self._elsewhere(cell)
 
     def _all_elsewhere(self) -> bool:
         deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline and not self.stop_requested:
-            if not all(map(self._elsewhere, self.waiting)):
+            if not all(map(self._blocked, self.waiting)):
                 return False
             time.sleep(POLL_SECONDS)
         return not self.stop_requested
@@ -154,9 +169,12 @@ class _Pool:
             self._account(Ended(cell, "failed", str(error)), fail_fast)
 
     def _start(self, cell: Cell) -> None:
+        if problem := without_trunk(cell, self.settings.runs):
+            raise UserError(problem)
         run_dir = prepare_folder(cell.spec, self.settings)
+        settings = cell_settings(cell, self.cells, self.settings)
         try:
-            write_json(run_dir / SETTINGS_FILE, self.settings.model_dump(mode="json"))
+            write_json(run_dir / SETTINGS_FILE, settings.model_dump(mode="json"))
             with open(run_dir / LOG_FILE, "ab") as log:
                 log_start = log.tell()
         except OSError as error:
@@ -200,7 +218,7 @@ class _Pool:
         if ended.status != "finished":
             self.failed += not self.stopped
             self.waiting = [] if fail_fast else self.waiting
-        self.done_compute += ended.cell.compute
+        self.done_compute += ended.cell.trained()
         self.show(ended)
 
     def _ended(self, job: _Job) -> Ended:
@@ -248,18 +266,18 @@ class _Pool:
             seconds = row["seconds"] if row else 0.0
             speed = row["tokens"] / seconds if row and seconds > 0 else None
             running.append(Running(cell, step, row["train_loss"] if row else None, speed))
-            part += cell.compute * step / cell.spec.steps
+            part += cell.trained(step)
         elapsed = time.monotonic() - self.started
         trained = self.done_compute + part - self.resumed_compute
-        left = sum(job.cell.compute for job in self.running.values()) - part
-        left += sum(cell.compute for cell in self.waiting)
+        left = sum(job.cell.trained() for job in self.running.values()) - part
+        left += sum(cell.trained() for cell in self.waiting)
         done = self.total - len(self.running) - len(self.waiting)
         seconds_left = left * elapsed / trained if trained > 0 and elapsed > 5 else None
         return Progress(done, self.failed, self.total, tuple(running), seconds_left)
 
-    def _progress(self, cell: Cell) -> float:
+    def _trained(self, cell: Cell) -> float:
         row = last_row(self._run_dir(cell))
-        return row["step"] / cell.spec.steps if row else 0.0
+        return cell.trained(row["step"]) if row else 0.0
 
     def _run_dir(self, cell: Cell) -> Path:
         return self.settings.runs / cell.spec.spec_id

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class CellJob:
     """Trains the cell in ``run_dir`` as far as the job lasts, then requeues the job if the cell is not done.
 
-    It runs in the process that srun started, so a signal to the job's step reaches the training itself.
+    It runs in the process that srun started, so a signal to the job's step reaches the training itself. Of
+    several processes the first requeues, and the others have ended well meanwhile.
     """
 
     run_dir: str
@@ -46,6 +47,8 @@ class CellJob:
             code = INTERRUPTED
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        if code == INTERRUPTED and os.environ.get("SLURM_PROCID", "0") != "0":
+            return
         if code == INTERRUPTED:
             stuck = self._step() == before and time.monotonic() - started >= self.useful_seconds
             self._requeue(stuck)

@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 from attnres.constants import NORM_EPSILON
 from attnres.decoder import Decoder
-from attnres.errors import UserError
 from attnres.probes import NO_SOURCE, IncompleteDynamicsError, Probe, Reading
 from attnres.stream_spec import StreamSpec
 from attnres.streams.base import STREAMS, Mixture, Stream
@@ -313,10 +312,3 @@ def test_a_probe_leaves_the_model_when_a_step_fails() -> None:
     assert model.stand_in is None
     assert "stand_in" not in "".join(model.state_dict())
     copy.deepcopy(model)
-
-
-def test_d02_a_sharded_parameter_is_refused() -> None:
-    model = make(StreamSpec(name="additive"))
-    model.norm.gain.full_tensor = lambda: None
-    with pytest.raises(UserError, match=r"norm\.gain is sharded"):
-        Probe(model)

@@ -42,12 +42,14 @@ def record_of(spec: RunSpec, status: RunStatus, **changes: Any) -> RunRecord:
         "params_embedding": 1, "params_decoder": 1, "params_stream": 0, "params_head": 1,
         "flops_per_token_matmul": 1.0, "flops_per_token_attention": 1.0, "flops_per_token_head": 1.0,
         "flops_per_token_stream": 0.0, "budget": spec.budget, "tokens": spec.tokens, "compute": 3.0 * spec.tokens,
-        "batch_tokens": 512, "steps": spec.steps, "lr": 0.1, "warmup": 3, "schedule": "cosine",
-        "weight_decay": 0.1, "recipe": spec.train.recipe, "data_passes": 1.0,
+        "batch_tokens": spec.train.batch_tokens, "steps": spec.steps, "lr": spec.train.lr, "warmup": spec.train.warmup,
+        "schedule": spec.train.schedule, "weight_decay": spec.train.weight_decay, "recipe": spec.train.recipe,
+        "data_passes": 1.0,
         "val_loss": 4.0 if finished else None, "val_loss_se": 0.1 if finished else None, "val_tokens": 1000,
         "val_bits_per_byte": 5.8 if finished else None, "train_loss": 3.9, "status": status,
         "failed_at_step": None, "attempts": 1, "wall_seconds": 2.4, "tokens_per_second": 1000.0,
         "peak_memory_bytes": 10**6, "device": "cpu", "precision": "fp32", "threads": 1, "compile": False,
+        "processes": 1, "strategy": "single",
         "kernels": "c", "torch_version": "2", "git_sha": "abc", "started_at": "2026-01-02T03:04:05+00:00",
     }  # fmt: skip
     return RunRecord(**{**fields, **changes})

@@ -252,7 +252,13 @@ def test_launcher_slurm_without_slurm_is_one_line_and_exit_code_2(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "named"),
     [
-        ("nodes = 2\n", ("--launcher", "slurm"), "site: nodes 2, gpus 0: a cell trains on one device"),
+        ("nodes = 2\n", ("--launcher", "slurm"), "nodes 2, gpus 0: --processes 1 of a cell do not fill them"),
+        (
+            "gpus = 4\n",
+            ("--launcher", "slurm", "--processes", "2"),
+            "set --processes 4, or mend the site file",
+        ),
+        ("", ("--launcher", "slurm", "--processes", "5"), "processes 5: a batch of"),
         ("gpus = 0\n", ("--launcher", "slurm", "--device", "cuda"), "site: gpus 0, but --device cuda"),
         ("minutes = 5\n", ("--launcher", "local"), "the local launcher has no site"),
         ("gpu = 1\n", ("--launcher", "slurm"), "unknown gpu; Site knows"),
