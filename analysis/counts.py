@@ -78,7 +78,12 @@ def _notes(study: Study) -> list[str]:
             f"{len(repeated)} runs pass the data more than once (up to {worst['data_passes']:.2g} times, "
             f"{worst['size']}): their losses fall in steps and may not follow the law"
         )
-    branched = used[used["trunk"] != ""]
+    shared = used[used["trunk"] != ""]
+    branched, continued = (shared[(shared["schedule"] == "wsd") == wsd] for wsd in (True, False))
+    if len(continued):
+        notes.append(
+            f"{len(continued)} runs continue another run (parent_id): not fresh runs of their length"
+        )
     if len(branched):
         notes.append(
             f"{len(branched)} runs are branches of {branched['trunk'].nunique()} trunks: branches of one "

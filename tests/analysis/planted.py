@@ -113,7 +113,8 @@ def planted(
                     row = _row(
                         spec_id, arm, shape, flops, float(budget), int(tokens), int(run_seed), float(value)
                     )
-                    row["parent_id"] = f"trunk{shape_id}{arms.index(arm)}" if branches > 1 else ""
+                    if branches > 1:
+                        row |= {"parent_id": f"trunk{shape_id}{arms.index(arm)}", "schedule": "wsd"}
                     rows.append(row)
                     cells.append(_cell(row, pair, arm))
                     if curves:

@@ -22,7 +22,7 @@ ARMS = (ADDITIVE, StreamSpec(name="full_attnres"))
 @GRIDS.register("requeued_trunk")
 def make() -> Grid:
     shape = ModelShape(depth=3, width=24, num_heads=2, mlp_width=48, vocab_size=64, seq_len=64)
-    rung = BranchedRung(shape, (10, 40))
+    rung = BranchedRung(shape, (10, 80))
     cells = branched_pairs(rung, arms=ARMS, dataset="synthetic", recipe="smoke_trunks")
     return Grid("requeued_trunk", "two trunks, four branches", ARMS, tuple(cells))
 """
