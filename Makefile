@@ -12,7 +12,8 @@ PORT ?= 5000
 export MLFLOW_DISABLE_TELEMETRY := true
 
 STUDY_STAGES := table fits multipliers figures report
-.PHONY: help setup reproduce test test-slow test-services test-slurm lint format plan sweep status sync $(STUDY_STAGES) paper quotes bench ui clean
+.PHONY: help setup reproduce test test-slow test-faults test-services test-slurm lint format plan sweep status sync prune export \
+  $(STUDY_STAGES) paper quotes bench ui clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-zA-Z _-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 24
@@ -32,13 +33,20 @@ reproduce: setup  ## the main job: train the demo grid, fit, report (25 minutes 
 	$(PYTHON) -m analysis report --study results/demo && exit $$code
 
 test: setup  ## the tests (at most ten minutes on two cores)
-	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not slurm and not services' -n $(JOBS) --dist loadfile
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not faults and not slurm and not services' -n $(JOBS) --dist loadfile
 
 test-slow: setup  ## the long suites: coverage of the intervals, compiled steps, hashes of fetched data
 	@$(PYTHON) -m pytest -m slow --timeout 3600
 
-test-services: setup  ## the suites that start a server: MLflow killed and restarted under a run
-	@$(PYTHON) -m pytest -m services --timeout 1800
+test-faults: setup  ## kills at random moments, full and read-only disks, damaged files, jumping clocks, lost stores (a quarter of an hour; as root for the disks)
+	@seed=$${FAULTS_SEED:-$$(date +%s)}; echo "FAULTS_SEED=$$seed repeats these moments"; \
+	OMP_NUM_THREADS=1 FAULTS_SEED=$$seed $(PYTHON) -m pytest tests/faults -n $(JOBS) --dist load --timeout 1800
+
+test-services: setup  ## sweeps on PostgreSQL (installed from Debian's packages if it is missing) and on an MLflow server, lost in mid-run
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null
+	@$(VENV)/bin/pip install -q -c constraints.txt -e '.[dev,postgres]'
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/services -m services --timeout 1800
 
 test-slurm: setup  ## the launcher on a real Slurm, installed from Debian's packages if it is missing (a quarter of an hour)
 	@PATH="$$PATH:/usr/sbin:/sbin"; for program in slurmctld slurmd sbatch munged; do command -v $$program; done \
@@ -63,6 +71,12 @@ status: setup  ## GRID=...: cells finished, failed, running, missing
 
 sync: setup  ## GRID=...: rebuild the MLflow store from the run directories
 	@$(PYTHON) -m sweeps sync $(GRID) --runs $(RUNS)
+
+prune: setup  ## GRID=...: drop the checkpoints of finished cells
+	@$(PYTHON) -m sweeps prune $(GRID) --runs $(RUNS)
+
+export: setup  ## GRID=...: the study and its runs as one archive, GRID.tar.gz
+	@$(PYTHON) -m sweeps export $(GRID) --runs $(RUNS)
 
 table: setup  ## STUDY=results/...: run records -> runs.csv, curves.parquet
 	@$(PYTHON) -m analysis table --study $(STUDY) --runs $(RUNS)

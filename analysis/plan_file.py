@@ -15,9 +15,10 @@ from attnres.files import write_json
 
 PLAN_FILE = "plan.json"
 
-Role = Literal["ladder", "rate", "null", "overhead_only"]
+Role = Literal["ladder", "rate", "null", "overhead_only", "trunk"]
 """ladder: enters the laws. rate: a cell of a learning-rate sweep. null: the baseline with other
-seeds, compared with itself. overhead_only: an arm that costs compute and changes nothing."""
+seeds, compared with itself. overhead_only: an arm that costs compute and changes nothing. trunk: trains
+the steps that other cells have in common, and enters nothing."""
 
 
 LADDER_ROLES: tuple[Role, ...] = ("ladder", "overhead_only")
@@ -52,7 +53,10 @@ class PlanCell(BaseModel):
     lr: float = Field(gt=0, allow_inf_nan=False)
     """peak learning rate"""
     role: Role = "ladder"
-    """ladder: enters the laws; rate: of a learning-rate sweep; null, overhead_only: controls"""
+    """ladder: enters the laws; rate: of a learning-rate sweep; null, overhead_only: controls; trunk: the
+    steps that others have in common"""
+    parent_id: str = ""
+    """spec_id of the trunk whose steps the run shares; empty for a run of its own"""
 
 
 class Throughput(BaseModel):

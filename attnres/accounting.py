@@ -61,8 +61,13 @@ def count_parameters(model: Decoder) -> ParameterCount:
 
 def parameters_of(shape: ModelShape, stream_spec: StreamSpec) -> ParameterCount:
     """`count_parameters` in closed form: nothing but the stream's own module is made, without storage."""
+    return _parameters(shape, stream_spec.model_dump_json())
+
+
+@lru_cache(maxsize=4096)
+def _parameters(shape: ModelShape, stream_json: str) -> ParameterCount:
     with torch.device("meta"):
-        stream = stream_spec.build(shape)
+        stream = StreamSpec.model_validate_json(stream_json).build(shape)
     width = shape.width
     block = 4 * width * width + 3 * width * shape.mlp_width + 2 * width
     table = shape.vocab_size * width
@@ -74,19 +79,36 @@ def parameters_of(shape: ModelShape, stream_spec: StreamSpec) -> ParameterCount:
     )
 
 
-def estimate_memory_bytes(shape: ModelShape, stream_spec: StreamSpec, batch_tokens: int) -> int:
-    """Peak of an fp32 training step with AdamW: 16 bytes a parameter and what backward needs, kept once.
+def kept_per_token(shape: ModelShape, stream_spec: StreamSpec) -> int:
+    """fp32 numbers a token that one training step keeps for backward, each once.
 
-    A token keeps, in widths: at the attention its norm's input and result, q, k, v and the mixed values
-    (6 with their transposed copy: 7); at the MLP norm input and result (2); gate, up and their product (3
-    mlp_widths); whatever tensors the stream stores besides; at the head two widths
-    and three vocabularies (logits, their log-softmax, its gradient).
+    At an attention its norm's input, inverse RMS and result, q, k, v, the mixed values and their
+    log-sum-exps; at an MLP the norm's, gate, up and their product; at the end the norm's and the logits'
+    log-softmax; and what the stream keeps besides. Under bf16 autocast it is less.
     """
     with torch.device("meta"):
-        stored = stream_spec.build(shape).stored_sources()
-    widths = shape.depth * 9 + 2 + stored
-    values = widths * shape.width + shape.depth * 3 * shape.mlp_width + 3 * shape.vocab_size
-    return 16 * parameters_of(shape, stream_spec).total + 4 * values * batch_tokens
+        stream = stream_spec.build(shape)
+    normed = 2 * shape.width + 1
+    attention = normed + 4 * shape.width + shape.num_heads
+    mlp = normed + 3 * shape.mlp_width
+    return shape.depth * (attention + mlp) + normed + shape.vocab_size + stream.kept_per_token()
+
+
+@lru_cache(maxsize=4096)
+def _kept(shape: ModelShape, stream_json: str) -> int:
+    return kept_per_token(shape, StreamSpec.model_validate_json(stream_json))
+
+
+def estimate_memory_bytes(shape: ModelShape, stream_spec: StreamSpec, batch_tokens: int) -> int:
+    """Peak of an fp32 training step with AdamW on ``batch_tokens`` tokens in one forward pass.
+
+    16 bytes a parameter (itself, gradient, two moments), what backward keeps (`kept_per_token`), and the
+    most that lives for a moment: the gradients at the head (of the log-softmax and of the logits) or in
+    an MLP (of gate, up and their product, of its input and its output).
+    """
+    moment = max(2 * shape.vocab_size, 3 * shape.mlp_width + 2 * shape.width)
+    kept = _kept(shape, stream_spec.model_dump_json())
+    return 16 * parameters_of(shape, stream_spec).total + 4 * (kept + moment) * batch_tokens
 
 
 @lru_cache(maxsize=4096)

@@ -25,12 +25,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_INPUT, f"error: {' '.join(message.split())}; `{self.prog} --help` tells more\n")
 
 
-def at_least_one(options: argparse.Namespace, *names: str) -> None:
-    """Refuse (``UserError``) options that count something, are given, and are below 1."""
+def at_least(least: int, options: argparse.Namespace, *names: str) -> None:
+    """Refuse (``UserError``) options that count something, are given, and are below ``least``."""
     for name in names:
         value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise UserError(f"--{name} {value}: must be at least 1")
+        if value is not None and value < least:
+            raise UserError(f"--{name} {value}: must be at least {least}")
 
 
 def execute(command: Callable[[], int]) -> int:

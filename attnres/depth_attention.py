@@ -36,7 +36,7 @@ class DepthAttention(nn.Module):
         self.num_reads = num_sublayers + 1
         self.sizes = tuple(sizes)
         self.recompute = False
-        """Operational: mix again in backward rather than keep the input of every sublayer's norm."""
+        """Operational: mix again in backward rather than keep the input of every norm, and all logits."""
         self.starts = frozenset(accumulate((0, *sizes)))
         """Sites that start a block; the output read, at num_sublayers, follows the last one."""
         self._written = tuple(self._written_before(site) for site in range(self.num_reads))
@@ -56,7 +56,7 @@ class DepthAttention(nn.Module):
             if memory is not None:
                 self._layout.absorb(memory, queries_RD, x_BTD, 0, 0, self.num_reads, add=False)
                 return (queries_RD, memory)
-        return (queries_RD, *_pack(absorb(None, x_BTD, queries_RD, 0, self.num_reads)))
+        return (queries_RD, *self._absorbed(None, x_BTD, queries_RD, 0, self.num_reads))
 
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
         """Attention of read ``site`` over every source there is."""
@@ -67,7 +67,8 @@ class DepthAttention(nn.Module):
         if len(state) == 2:
             count = len(self._written[site])
             return self._layout.mix_and_norm(state[1], count, site, gain_D, product_dtype(gain_D))
-        return read_normalised(*self._unpack(state, site), gain_D, recompute=self.recompute)
+        query_D = state[0][site].detach() if self.recompute else None
+        return read_normalised(*self._unpack(state, site), gain_D, query_D)
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """Begin a new source at the first site of a block, or replace the running sum by a new tensor."""
@@ -77,11 +78,11 @@ class DepthAttention(nn.Module):
             self._layout.absorb(state[1], queries_RD, y_BTD, slot, site + 1, self._reads_of(site), add=add)
             return state
         if site in self.starts:
-            return (*state, *_pack(absorb(None, y_BTD, queries_RD, site + 1, self._reads_of(site))))
+            return (*state, *self._absorbed(None, y_BTD, queries_RD, site + 1, self._reads_of(site)))
         with_ports = len(state) > 1 + 2 * len(self._written[site])
         before = len(state) - (4 if with_ports else 2)  # a running sum has one read, of two ports
-        source = absorb(state[before], y_BTD, queries_RD, site + 1, self._reads_of(site))
-        return (*state[:before], *_pack(source))
+        source = self._absorbed(state[before], y_BTD, queries_RD, site + 1, self._reads_of(site))
+        return (*state[:before], *source)
 
     def mixture(self, state: State, site: int) -> Mixture:
         """The read's own weights, from the logits that it used, and its sources."""
@@ -105,6 +106,16 @@ class DepthAttention(nn.Module):
         reads = sum(4 * len(self.sources(site)) * self.width for site in range(self.num_reads))
         return 3 * (reads + 2 * self.width * self.num_reads)
 
+    def kept_per_token(self) -> int:
+        """Every output or running sum and the embedding, with its inverse RMS and its logits; lse of a read.
+
+        With recomputation the sources take the place of the norms' inputs, and only the lse are left.
+        """
+        if self.recompute:
+            return self.num_reads
+        logits = self.num_reads + sum(map(self._reads_of, range(self.num_reads - 1)))
+        return self.num_reads * (self.width + 1) + logits + self.num_reads
+
     def initialise(self, name: str) -> Tensor | None:
         """Queries start at exactly zero (every read is a mean), gains at one."""
         size = (self.num_reads, self.width)
@@ -120,6 +131,13 @@ class DepthAttention(nn.Module):
         """How many reads attend over what is written at ``site``: a running sum has the next one only."""
         return self.num_reads - (site + 1) if site + 1 in self.starts else 1
 
+    def _absorbed(
+        self, running_BTD: Tensor | None, y_BTD: Tensor, queries_RD: Tensor, first: int, count: int
+    ) -> State:
+        """A new source's part of the state."""
+        source = absorb(running_BTD, y_BTD, queries_RD, first, count, recompute=self.recompute)
+        return (source.value_BTD, source.logits_lX, *source.ports)
+
     def _unpack(self, state: State, site: int) -> tuple[list[Source], tuple[int, ...]]:
         """Sources of read ``site``, and which of each source's reads it is."""
         written = self._written[site]
@@ -133,7 +151,3 @@ class DepthAttention(nn.Module):
             sources.append(Source(state[cursor], state[cursor + 1], state[cursor + 2 : end]))
             cursor = end
         return sources, self._positions[site]
-
-
-def _pack(source: Source) -> State:
-    return (source.value_BTD, source.logits_lX, *source.ports)

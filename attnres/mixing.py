@@ -60,12 +60,17 @@ def absorb(
     queries_RD: Float[Tensor, "R D"],
     first_read: int,
     num_reads: int,
+    *,
+    recompute: bool,
 ) -> Source:
-    """The source ``running + y`` (or ``y`` alone) for ``num_reads`` reads from ``first_read`` on."""
+    """The source ``running + y`` (or ``y`` alone) for ``num_reads`` reads from ``first_read`` on.
+
+    With ``recompute``, its logits are computed again in backward, not kept.
+    """
     if not torch.is_grad_enabled():
         return _absorb_without_gradient(running_BTD, y_BTD, queries_RD[first_read : first_read + num_reads])
     value, logits, *ports = _Absorb.apply(  # type: ignore[no-untyped-call]
-        running_BTD, y_BTD, queries_RD, first_read, num_reads
+        running_BTD, y_BTD, queries_RD, first_read, num_reads, recompute
     )
     return Source(value, logits, tuple(ports))
 
@@ -84,12 +89,12 @@ def read(sources: Sequence[Source], positions: Sequence[int]) -> Float[Tensor, "
 
 
 def read_normalised(
-    sources: Sequence[Source], positions: Sequence[int], gain_D: Tensor, *, recompute: bool
+    sources: Sequence[Source], positions: Sequence[int], gain_D: Tensor, query_D: Tensor | None = None
 ) -> Float[Tensor, "B T D"]:
-    """RMSNorm of `read` in the same pass. With ``recompute``, h is mixed again in backward, not kept."""
+    """RMSNorm of `read` in the same pass. Given its query, h is mixed again in backward, not kept."""
     dtype = product_dtype(gain_D)
     y_BTD: Tensor = _ReadNormalised.apply(  # type: ignore[no-untyped-call]
-        gain_D, dtype, recompute, positions, *_tensors(sources, positions)
+        gain_D, dtype, query_D, positions, *_tensors(sources, positions)
     )
     return y_BTD
 
@@ -113,6 +118,7 @@ class _Absorb(torch.autograd.Function):
         queries: Tensor,
         first: int,
         count: int,
+        recompute: bool,
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         width = y.shape[-1]
@@ -123,7 +129,7 @@ class _Absorb(torch.autograd.Function):
         ctx.running_dtype = None if running is None else running.dtype
         ctx.mark_non_differentiable(logits)
         out = y.contiguous().view_as(y) if running is None else value.view(y.shape)
-        ctx.save_for_backward(out, scale, logits, queries)
+        ctx.save_for_backward(out, queries, *(() if recompute else (scale, logits)))
         zero = logits.new_zeros(())
         ports = [zero.expand(size) for _ in range(count) for size in (y.shape, (2, len(scale)))]
         return out, logits, *ports
@@ -131,7 +137,7 @@ class _Absorb(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor | None, _: None, *posts: Tensor | None) -> tuple[Any, ...]:
-        out, scale, logits, queries = ctx.saved_tensors
+        out, queries, *statistics = ctx.saved_tensors
         width = out.shape[-1]
         kept = [index for index in range(len(posts) // 2) if posts[2 * index] is not None]
         grads = [posts[2 * index].reshape(-1, width) for index in kept]  # type: ignore[union-attr]
@@ -139,18 +145,22 @@ class _Absorb(torch.autograd.Function):
         if upstream is not None:
             upstream = upstream.reshape(-1, width)
         if not kept:
-            return *_to_both(ctx, None if upstream is None else upstream.view_as(out)), None, None, None
+            return *_to_both(ctx, None if upstream is None else upstream.view_as(out)), *[None] * 4
         rows = slice(ctx.first + kept[0], ctx.first + kept[-1] + 1)
         whole = len(kept) == kept[-1] + 1 - kept[0]
         reads = wide(queries[rows] if whole else queries[ctx.first :][kept])
         value = out.reshape(-1, width)
-        chosen = logits[kept[0] : kept[-1] + 1] if whole else logits[kept]
+        if statistics:
+            scale, logits = statistics
+            chosen = logits[kept[0] : kept[-1] + 1] if whole else logits[kept]
+        else:
+            scale, chosen = kernels.absorb(None, value, reads)[1:]
         grad_value, dsr = kernels.gather(value, scale, chosen, reads, grads, stats, upstream)
         grad_queries = torch.zeros_like(queries)
         grad_queries[rows if whole else [ctx.first + index for index in kept]] = (dsr @ wide(value)).to(
             queries.dtype
         )
-        return *_to_both(ctx, grad_value.view_as(out)), grad_queries, None, None
+        return *_to_both(ctx, grad_value.view_as(out)), grad_queries, None, None, None
 
 
 def _to_both(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -189,15 +199,15 @@ class _ReadNormalised(torch.autograd.Function):
         ctx: Any,
         gain: Tensor,
         dtype: torch.dtype,
-        recompute: bool,
+        query: Tensor | None,
         positions: Sequence[int],
         *rest: Tensor,
     ) -> Tensor:
         ctx.positions, ctx.length = positions, len(rest)
         count = len(positions)
         values, logits = rest[:count], rest[count : 2 * count]
-        y, scale, lse, h = kernels.mix_and_norm(values, logits, positions, gain, dtype, keep_h=not recompute)
-        kept = [*values, *logits] if h is None else [h]
+        y, scale, lse, h = kernels.mix_and_norm(values, logits, positions, gain, dtype, keep_h=query is None)
+        kept = [query, *values] if h is None else [h]
         ctx.save_for_backward(gain, scale, lse, *kept)
         return y
 
@@ -206,7 +216,7 @@ class _ReadNormalised(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
         gain, scale, lse, *kept = ctx.saved_tensors
         count, width = len(ctx.positions), grad_y.shape[-1]
-        h = kept[0] if len(kept) == 1 else kernels.mix(kept[:count], kept[count:], ctx.positions)[0]
+        h = kept[0] if len(kept) == 1 else kernels.remix(kept[1:], wide(kept[0]))
         grad_h, grad_gain, along = kernels.norm_backward(
             h.view(-1, width), gain, scale, grad_y.reshape(-1, width)
         )

@@ -9,10 +9,11 @@ import socket
 import sys
 from pathlib import Path
 
-from attnres.command_line import Parser, at_least_one, execute
+from attnres.command_line import Parser, at_least, execute
 from attnres.errors import UserError
 from attnres.json_files import read_model
 from experiments.settings import Settings
+from experiments.signals import exit_with, interrupting
 
 EXIT_CODES = {"finished": 0, "failed": 1, "diverged": 1, "interrupted": 130}
 
@@ -35,20 +36,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; errors for people are one line on stderr."""
     options = parse(arguments)
-
-    def command() -> int:
-        at_least_one(options, "processes")
-        return _run(options) if options.command == "run" else _serve(options)
-
-    return execute(command)
+    if options.command == "ui":
+        return execute(lambda: _serve(options))
+    with interrupting():
+        return execute(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
+    at_least(1, options, "processes")
     from experiments.group import LeaderFailedError, is_first
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
-    from experiments.start import ProcessLostError, train
+    from experiments.start import ProcessLostError, train, word_warnings
 
+    word_warnings()
     advice = "mend it, or name another file"
     spec = read_model(options.spec, RunSpec, advice)
     settings = read_model(options.settings, Settings, advice) if options.settings else Settings()
@@ -99,4 +100,4 @@ def _check_port(port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

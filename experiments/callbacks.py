@@ -8,7 +8,7 @@ same: what they see is reduced first, and the first one's files and clock are `G
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,9 +17,10 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor
 
-from experiments.checkpoint import save_checkpoint
+from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS, keep_checkpoint, save_checkpoint
 from experiments.history import History, finite
 from experiments.module import TrainingModule
+from experiments.signals import SIGNALS
 from experiments.validation import ValidationLoss, validate
 
 
@@ -33,8 +34,6 @@ class DivergedError(RuntimeError):
 
 class Stop:
     """A request to stop at the next step boundary, set by a signal handler that does nothing else."""
-
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -50,7 +49,7 @@ class Stop:
 
     def install(self) -> None:
         """Take over the signals; called again once Lightning has installed its own handlers."""
-        for number in self.SIGNALS:
+        for number in SIGNALS:
             previous = signal.signal(number, self._receive)
             self._previous.setdefault(number, previous)
 
@@ -65,7 +64,8 @@ class Recorder(lightning.Callback):
         run_dir: folder of the run.
         history: rows so far; None in a process that is not the first.
         windows_NT: validation windows.
-        evaluations: validation points of the whole run, the last at its end.
+        evaluations: steps after which it validates, the last at the run's end.
+        branch_points: steps whose checkpoint is kept, in a folder of its own, for runs that branch there.
         checkpoint_seconds: least time between checkpoints.
         checkpoint_steps: checkpoint at multiples of this step instead.
         stop: set by signals.
@@ -79,7 +79,8 @@ class Recorder(lightning.Callback):
         history: History | None,
         windows_NT: Tensor,
         *,
-        evaluations: int,
+        evaluations: Collection[int],
+        branch_points: Collection[int],
         checkpoint_seconds: float,
         checkpoint_steps: int | None,
         stop: Stop,
@@ -90,6 +91,7 @@ class Recorder(lightning.Callback):
         self.history = history
         self.windows_NT = windows_NT
         self.evaluations = evaluations
+        self.branch_points = branch_points
         self.checkpoint_seconds = checkpoint_seconds
         self.checkpoint_steps = checkpoint_steps
         self.stop = stop
@@ -124,7 +126,7 @@ class Recorder(lightning.Callback):
             "grad_norm": finite(pl_module.last_grad_norm),
         }
         row |= pl_module.dynamics.keep(step)
-        if step in evaluation_steps(spec.steps, self.evaluations):
+        if step in self.evaluations:
             with trainer.precision_plugin.forward_context():
                 self.validation = validate(
                     pl_module.model, self.windows_NT, group, sequences=spec.batch_sequences // group.world
@@ -132,7 +134,9 @@ class Recorder(lightning.Callback):
             row["val_loss"] = finite(self.validation.mean)
         stopping = group.any(self.stop.received is not None)
         due = group.lead(lambda: self._write(row))
-        if step < spec.steps and (stopping or due):
+        if step in self.branch_points:
+            self.save(trainer, pl_module, BRANCH_POINTS)
+        elif step < spec.steps and (stopping or due):
             self.save(trainer, pl_module)
         if stopping:
             trainer.should_stop = True
@@ -149,7 +153,7 @@ class Recorder(lightning.Callback):
         """Training time so far, over all attempts."""
         return self._earlier_seconds + time.monotonic() - self._started
 
-    def save(self, trainer: lightning.Trainer, module: TrainingModule) -> None:
+    def save(self, trainer: lightning.Trainer, module: TrainingModule, folder: str = CHECKPOINTS) -> None:
         """Checkpoint of the step just done."""
         model, optimizer = module.parallel.state(module.model, trainer.optimizers[0])
 
@@ -164,7 +168,8 @@ class Recorder(lightning.Callback):
                 "rng": torch.get_rng_state(),
                 "seconds": self.seconds(),
             }
-            save_checkpoint(self.run_dir / "checkpoints", module.step, state)
+            keep = keep_checkpoint if folder == BRANCH_POINTS else save_checkpoint
+            keep(self.run_dir / folder, module.step, state)
 
         module.parallel.group.lead(write)
         self._saved = time.monotonic()

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 
 from experiments.__main__ import main
 from experiments.run_folder import LOG_FILE, SETTINGS_FILE, SPEC_FILE
+from experiments.signals import exit_with
 
 WATCH_SECONDS = 1.0
 
@@ -23,7 +23,7 @@ def execute(run_dir: str, sweep_pid: int) -> None:
     ends, so that the next sweep finds nothing running.
     """
     threading.Thread(target=_end_with, args=(sweep_pid,), daemon=True).start()
-    sys.exit(run_in_log(Path(run_dir)))
+    exit_with(run_in_log(Path(run_dir)))
 
 
 def run_in_log(run_dir: Path) -> int:

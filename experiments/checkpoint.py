@@ -19,6 +19,11 @@ import torch
 from attnres.errors import UserError
 from attnres.files import atomic_path, remove_leftovers
 
+CHECKPOINTS = "checkpoints"
+"""Folder of a run's own checkpoints."""
+BRANCH_POINTS = "branch_points"
+"""Folder of those that a trunk keeps for its branches: never cleared by the trunk itself."""
+
 KEPT = 2
 """Checkpoints kept: the newest, and the one before it in case the newest is damaged."""
 
@@ -41,7 +46,21 @@ class LoadedCheckpoint:
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
-    """Write ``state`` as the checkpoint of ``step``; keep the `KEPT` newest; clear leftovers.
+    """`keep_checkpoint`, then drop all but the `KEPT` newest.
+
+    Raises:
+        UserError: as `keep_checkpoint`; the checkpoints before it are untouched.
+    """
+    path = keep_checkpoint(folder, step, state)
+    try:
+        _drop_old(folder, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
+
+
+def keep_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write ``state`` as the checkpoint of ``step`` beside the others in ``folder``; clear leftovers.
 
     Args:
         folder: made if it is missing.
@@ -62,13 +81,16 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
         remove_leftovers(folder)
         with atomic_path(path) as temporary:
             temporary.write_bytes(data)
-        _drop_old(folder, path)
     except OSError as error:
-        raise UserError(
-            f"{path}: checkpoint cannot be written ({error.strerror or error}); make room or the folder "
-            "writable and start the run again: it continues from the checkpoint before"
-        ) from error
+        raise _unwritable(path, error) from error
     return path
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: checkpoint cannot be written ({error.strerror or error}); make room or the folder "
+        "writable and start the run again: it continues from the checkpoint before"
+    )
 
 
 def load_checkpoint(path: Path) -> LoadedCheckpoint:
@@ -87,14 +109,29 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     return LoadedCheckpoint(int(match[1]), _read(data), path, [])
 
 
-def load_latest(folder: Path, tell: Callable[[str], None] = logger.warning) -> LoadedCheckpoint | None:
+def load_latest(
+    folder: Path,
+    tell: Callable[[str], None] = logger.warning,
+    *,
+    beside: Path | None = None,
+    last: int | None = None,
+) -> LoadedCheckpoint | None:
     """The intact checkpoint with the highest step, on the CPU; None if there is none.
+
+    Args:
+        folder: of the checkpoints.
+        tell: see below.
+        beside: a second folder of the same run's checkpoints.
+        last: step beyond which none counts.
 
     A file whose bytes do not have the hash in its name is damaged: passed over, and ``tell`` is called
     with a line that names it; with one more where none is intact.
     """
     damaged: list[Path] = []
-    for step, path in reversed(_checkpoints(folder)):
+    found = sorted(_checkpoints(folder) + (_checkpoints(beside) if beside else []))
+    for step, path in reversed(found):
+        if last is not None and step > last:
+            continue
         data = path.read_bytes()
         if not _intact(path, data):
             tell(f"{path}: damaged checkpoint (its hash is not the one in its name), not used")
@@ -104,6 +141,19 @@ def load_latest(folder: Path, tell: Callable[[str], None] = logger.warning) -> L
     if damaged:
         tell(f"{folder}: no checkpoint is intact ({len(damaged)} damaged); the run starts again at step 1")
     return None
+
+
+def intact_checkpoint(folder: Path, step: int) -> Path | None:
+    """The file of ``step`` whose bytes have the hash in its name; None if there is none."""
+    paths = [path for known, path in _checkpoints(folder) if known == step]
+    return next((path for path in paths if _intact(path, path.read_bytes())), None)
+
+
+def drop_checkpoints(folder: Path, after: int) -> None:
+    """Delete the checkpoints of steps beyond ``after``: they belong to steps that are trained again."""
+    for step, path in _checkpoints(folder):
+        if step > after:
+            path.unlink(missing_ok=True)
 
 
 def _checkpoints(folder: Path) -> list[tuple[int, Path]]:

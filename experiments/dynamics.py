@@ -1,6 +1,6 @@
 """dynamics.parquet: what the probes saw at planned steps, each step once, across restarts."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ class Dynamics:
 
     Args:
         run_dir: folder of the run.
+        planned: steps to watch (`probe_steps`).
         steps: optimiser steps of the run.
-        probes: most steps to plan.
         step: step of the checkpoint the run continues from; later readings belong to a trajectory that
             did not survive and are removed.
 
@@ -42,9 +42,9 @@ class Dynamics:
         UserError: a planned step at or before ``step`` is missing.
     """
 
-    def __init__(self, run_dir: Path, steps: int, *, probes: int, step: int) -> None:
+    def __init__(self, run_dir: Path, planned: Collection[int], *, steps: int, step: int) -> None:
         self.path = run_dir / DYNAMICS_FILE
-        self.planned = probe_steps(steps, probes)
+        self.planned = sorted(planned)
         self.last = steps
         found = read_dynamics(self.path)
         self.rows = {known: rows for known, rows in found.items() if known <= step}

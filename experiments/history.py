@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class History:
                 f"{self.path}: steps before the checkpoint at step {step} are missing; "
                 f"delete {run_dir} to train this run again"
             )
-        write_text(self.path, "".join(_line(row) for row in self.rows))
+        write_rows(self.path, self.rows)
         self._handle = open(self.path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  (close)
 
     def append(self, row: Row) -> None:
@@ -75,6 +76,11 @@ def read_rows(path: Path) -> list[Row]:
             raise UserError(f"{path}: line {number} is damaged; {advice}")
         rows.append(row)
     return rows
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write a metrics file of ``rows``, whole or not at all."""
+    write_text(path, "".join(_line(row) for row in rows))
 
 
 def _parsed(line: str | bytes) -> Row | None:

@@ -74,7 +74,8 @@ def operational_tags(settings: Settings, before: dict[str, str]) -> dict[str, st
 def record_tags(record: RunRecord) -> dict[str, str]:
     """How the run ended."""
     failed_at = {} if record.failed_at_step is None else {"failed_at_step": str(record.failed_at_step)}
-    return {"status": record.status.value, "attempts": str(record.attempts), **failed_at}
+    parent = {"parent_id": record.parent_id} if record.parent_id else {}
+    return {"status": record.status.value, "attempts": str(record.attempts), **failed_at, **parent}
 
 
 def points(rows: Iterable[dict[str, Any]], spec: RunSpec) -> tuple[list[Point], dict[str, str]]:

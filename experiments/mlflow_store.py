@@ -28,6 +28,8 @@ RUN_ID_FILE = "mlflow_run_id"
 ARTEFACTS = ("spec.json", RECORD_FILE, METRICS_FILE, "dynamics.parquet", "log.txt")
 """Files of a run directory that are copied to the store."""
 
+logger = logging.getLogger(__name__)
+
 LOCK_SECONDS = 120.0
 MOST_IN_A_BATCH = 1000
 """MLflow's own limit of metrics in one call."""
@@ -47,8 +49,8 @@ class Store:
         set_environment()
         from mlflow import MlflowClient
 
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger("alembic").setLevel(logging.ERROR)
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # what it raises is told once, by the tracker
         with _schema_lock(uri):
             self.client: Any = MlflowClient(tracking_uri=uri)
             self.experiment_id = self._experiment(_artefact_location(uri))
@@ -58,6 +60,9 @@ class Store:
         from mlflow.exceptions import MlflowException
 
         known = self.client.get_experiment_by_name(EXPERIMENT)
+        if known is not None and location not in (None, known.artifact_location):
+            self._set_aside(known)
+            known = None
         if known is None:
             try:
                 return str(self.client.create_experiment(EXPERIMENT, artifact_location=location))
@@ -68,6 +73,18 @@ class Store:
         elif known.lifecycle_stage == "deleted":
             self.client.restore_experiment(known.experiment_id)
         return str(known.experiment_id)
+
+    def _set_aside(self, moved: Any) -> None:
+        """Delete the experiment of a SQLite file that was moved: its files would still go where it was.
+
+        Its runs are told anew as they go on, or all at once by `sync`.
+        """
+        logger.warning(
+            "%s is another's place: the store was moved here; `sweeps sync` fills it again",
+            moved.artifact_location,
+        )
+        self.client.rename_experiment(moved.experiment_id, f"{EXPERIMENT} at {moved.artifact_location}")
+        self.client.delete_experiment(moved.experiment_id)
 
 
 def set_environment() -> None:

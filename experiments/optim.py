@@ -25,7 +25,8 @@ def learning_rate(spec: RunSpec, step: int) -> float:
     """Learning rate of optimiser step ``step`` (1 .. spec.steps).
 
     ``lr * step / warmup`` during warm-up; then the decay reaches ``lr * lr_floor`` at exactly the last
-    step of the run.
+    step of the run. Before its cooldown, wsd gives exactly ``lr``, as constant does: a run that branches
+    from a trunk has had the trunk's rates to the last bit.
     """
     train = spec.train
     if step <= train.warmup:
@@ -35,5 +36,6 @@ def learning_rate(spec: RunSpec, step: int) -> float:
         "cosine": 0.5 * (1 + math.cos(math.pi * done)),
         "linear": 1 - done,
         "constant": 1.0,
+        "wsd": min(1.0, (spec.steps - step) / (train.cooldown or 1)),
     }
     return train.lr * (train.lr_floor + (1 - train.lr_floor) * shares[train.schedule])

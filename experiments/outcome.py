@@ -13,6 +13,7 @@ from attnres.initialise import build
 from experiments.callbacks import Recorder
 from experiments.data.base import TokenData
 from experiments.environment import device_kind, git_sha, peak_memory_bytes
+from experiments.history import finite
 from experiments.record import RunRecord, RunStatus
 from experiments.settings import Settings
 from experiments.spec import RunSpec
@@ -41,6 +42,8 @@ class Start:
     attempts: int
     started_at: str
     run_id: str
+    parent_id: str
+    """The trunk it branched from; empty for a run of its own."""
 
 
 def make_record(
@@ -60,13 +63,15 @@ def make_record(
     rows = recorder.history.rows if recorder and recorder.history else []
     losses = [row["train_loss"] for row in rows[-LAST_STEPS:]]
     return RunRecord(
-        **_identity(spec, start.run_id),
+        **_identity(spec),
+        run_id=start.run_id,
+        parent_id=start.parent_id,
         **_sizes(parameters, flops),
         tokens=spec.tokens,
         compute=flops.total * spec.tokens,
         data_passes=inputs.data.passes(spec.tokens),
         val_loss=validation.mean if validation else None,
-        val_loss_se=validation.standard_error if validation else None,
+        val_loss_se=finite(validation.standard_error) if validation else None,
         val_tokens=inputs.windows_NT.shape[0] * (inputs.windows_NT.shape[1] - 1),
         val_bits_per_byte=inputs.data.bits_per_byte(validation.mean) if validation else None,
         train_loss=statistics.fmean(losses) if losses else None,
@@ -94,12 +99,10 @@ def _throughput(spec: RunSpec, recorder: Recorder | None) -> float | None:
     return round(spec.train.batch_tokens / statistics.median(seconds), 1) if seconds else None
 
 
-def _identity(spec: RunSpec, run_id: str) -> dict[str, Any]:
+def _identity(spec: RunSpec) -> dict[str, Any]:
     train = spec.train
     return {
         "spec_id": spec.spec_id,
-        "run_id": run_id,
-        "parent_id": "",
         "stream": spec.stream.name,
         "variant": spec.stream.variant,
         "stream_options": json.dumps(spec.stream.options, sort_keys=True, separators=(",", ":")),

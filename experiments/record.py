@@ -27,6 +27,11 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
+    @property
+    def done(self) -> bool:
+        """Nothing is left to train: a diverged run would only diverge again."""
+        return self in (RunStatus.FINISHED, RunStatus.DIVERGED)
+
 
 class RunRecord(BaseModel):
     """One row of runs.csv. SI base units: FLOPs, tokens, seconds, bytes, nats a token."""
@@ -140,13 +145,6 @@ def read_record(run_dir: Path) -> RunRecord | None:
     if record.spec_id != run_dir.name:
         raise UserError(f"{path}: is the record of run {record.spec_id}; {advice}")
     return record
-
-
-def final_record(run_dir: Path) -> RunRecord | None:
-    """The record of a run that is not to be trained again: it finished or diverged."""
-    record = read_record(run_dir)
-    over = record is not None and record.status in (RunStatus.FINISHED, RunStatus.DIVERGED)
-    return record if over else None
 
 
 class _Versioned(BaseModel):

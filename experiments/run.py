@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,31 +13,44 @@ from torch.utils.data import DataLoader
 from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
+from experiments.attempts import count_attempt, note_failure
 from experiments.callbacks import DivergedError, Recorder, Stop
-from experiments.checkpoint import LoadedCheckpoint, load_checkpoint, load_latest
+from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_checkpoint, load_latest
 from experiments.data.base import DATASETS
 from experiments.dynamics import Dynamics
 from experiments.environment import find_device
 from experiments.feasibility import check_feasible, check_processes
-from experiments.group import Group, LeaderFailedError, joined
+from experiments.group import Group, LeaderFailedError, OtherProcessError, joined
 from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
 from experiments.parallel import choose
-from experiments.record import RECORD_FILE, RunRecord, RunStatus, final_record, write_record
-from experiments.run_folder import LOG_FILE, count_attempt, locked, prepare_folder
-from experiments.settings import Settings
+from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
+from experiments.run_folder import LOG_FILE, locked, prepare_folder
+from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
 from experiments.tracking import NoTracker, Tracker, open_tracker
 from experiments.trainer import Steps, make_trainer
+from experiments.trunk import (
+    agenda_of,
+    branch_off,
+    branches_of,
+    check_branches,
+    first_lacking,
+    load_trunk,
+    origin_of,
+    remember_branches,
+    unfinished,
+)
 from experiments.validation import VALIDATION_TOKENS
 
 
 def run(spec: RunSpec, settings: Settings) -> RunRecord:
     """Train ``spec`` to its end, from its newest checkpoint if there is one.
 
-    A run that finished or diverged is not trained again: its record is returned as it stands. With
-    ``settings.processes`` above 1 this is one of as many processes that call together (`experiments.start`).
+    A run that finished or diverged is not trained again: its record is returned as it stands. Only a trunk
+    is, from where its branches lack something of it. With ``settings.processes`` above 1 this is one of as
+    many processes that call together (`experiments.start`).
 
     Raises:
         UserError: the spec cannot be carried out, its data are missing or damaged (all of it before a
@@ -46,9 +60,10 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
     """
     check_feasible(spec)
     check_processes(spec, settings)
+    check_branches(spec, settings.branches)
     run_dir = settings.runs / spec.spec_id
     with joined(settings, spec.spec_id) as group, ExitStack() as held:
-        done = group.lead(lambda: final_record(run_dir))
+        done = group.lead(lambda: finished(run_dir, settings))
         if done is not None:
             return done
         inputs = _load(spec, settings, group)
@@ -56,6 +71,16 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
         if done is not None:
             return done
         return _Attempt(spec, settings, run_dir, inputs, group).execute()
+
+
+def finished(run_dir: Path, settings: Settings) -> RunRecord | None:
+    """The record of a run that is not to be trained again."""
+    record = read_record(run_dir)
+    if record is None or not record.status.done:
+        return None
+    lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
+    reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
+    return record if reached else None
 
 
 def _load(spec: RunSpec, settings: Settings, group: Group) -> Inputs:
@@ -70,7 +95,7 @@ def _take(spec: RunSpec, settings: Settings, held: ExitStack) -> RunRecord | Non
     """Hold the lock of the run's folder; the record if another process has finished the run meanwhile."""
     run_dir = prepare_folder(spec, settings)
     held.enter_context(locked(run_dir))
-    done = final_record(run_dir)
+    done = finished(run_dir, settings)
     if done is None:
         remove_leftovers(run_dir)
         (run_dir / RECORD_FILE).unlink(missing_ok=True)
@@ -85,13 +110,14 @@ class _Attempt:
     ) -> None:
         self.spec, self.settings, self.run_dir, self.inputs = spec, settings, run_dir, inputs
         self.group = group
-        self.attempts, self.started_at = group.lead(lambda: count_attempt(run_dir))
+        self.attempts = group.lead(lambda: count_attempt(run_dir))
         torch.set_num_threads(settings.threads)
         self.recorder: Recorder | None = None
         self.tracker: Tracker = open_tracker(spec, run_dir, settings) if group.leads else NoTracker()
 
     def execute(self) -> RunRecord:
         """Train and record; whatever happens, the record tells the truth."""
+        group = self.group
         with Stop() as stop:
             failed_at = None
             try:
@@ -107,10 +133,10 @@ class _Attempt:
             except Exception as error:
                 self._note(traceback.format_exc())
                 record = self._fail(error)
-                if record is None or self.group.world > 1:  # the others wait for this process: it must end
+                if record is None or group.world > 1:  # the others wait for this process: it must end
                     raise
                 return record
-            return self.group.lead(lambda: self._end(status, failed_at))
+            return group.lead(lambda: self._end(status, failed_at))
 
     def _fail(self, error: Exception) -> RunRecord | None:
         """The record of a run that ``error`` ends; a process that is not the first leaves word for it."""
@@ -119,11 +145,17 @@ class _Attempt:
         if not self.group.leads:
             self.group.tell_failure(told)
             return None
-        self._note(f"error: {self.group.failure() or told}")
-        return self._end(RunStatus.FAILED, self._last_step() + 1)
+        other = self.group.failure()
+        self._note(f"error: {other or told}")
+        error = OtherProcessError(other) if other else error
+        step = self._last_step() + 1
+        note_failure(self.run_dir, step, error)
+        return self._end(RunStatus.FAILED, step)
 
     def _end(self, status: RunStatus, failed_at: int | None) -> RunRecord:
-        start = Start(self.attempts, self.started_at, self.tracker.run_id)
+        start = Start(
+            self.attempts.attempts, self.attempts.started_at, self.tracker.run_id, origin_of(self.run_dir)
+        )
         record = make_record(
             self.spec, self.settings, self.inputs, start, self.recorder, status=status, failed_at=failed_at
         )
@@ -135,16 +167,18 @@ class _Attempt:
         spec, settings, group = self.spec, self.settings, self.group
         parallel = choose(settings, group)
         model = build(spec.shape, spec.stream, spec.seed)
-        checkpoint = self._checkpoint()
+        branches, checkpoint = self._checkpoint()
         step, seconds = (checkpoint.step, checkpoint.state["seconds"]) if checkpoint else (0, 0.0)
-        dynamics = group.lead(lambda: Dynamics(self.run_dir, spec.steps, probes=settings.probes, step=step))
+        agenda = agenda_of(spec, settings, branches)
+        dynamics = group.lead(lambda: Dynamics(self.run_dir, agenda.probes, steps=spec.steps, step=step))
         module = TrainingModule(model, spec, dynamics, parallel, micro_sequences=settings.micro_sequences)
         module.step = step
         self.recorder = Recorder(
             self.run_dir,
             self._history(step),
             self.inputs.windows_NT,
-            evaluations=settings.evaluations,
+            evaluations=agenda.evaluations,
+            branch_points=agenda.branch_points,
             checkpoint_seconds=settings.checkpoint_seconds,
             checkpoint_steps=settings.checkpoint_steps,
             stop=stop,
@@ -162,24 +196,38 @@ class _Attempt:
                 dynamics.write()
         return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
 
-    def _checkpoint(self) -> LoadedCheckpoint | None:
-        """The newest intact checkpoint: the first process's choice, read by every one (case L19)."""
+    def _checkpoint(self) -> tuple[Sequence[Branch], LoadedCheckpoint | None]:
+        """The run's branches, and where it continues: the first process's choice, read by all (case L19)."""
         found: list[LoadedCheckpoint | None] = []
 
-        def choose_newest() -> Path | None:
-            latest = load_latest(self.run_dir / "checkpoints", self._warn)
-            found.append(latest)
-            if latest is None:
-                return None
-            if latest.state["spec_id"] != self.spec.spec_id:
-                raise UserError(f"{latest.path}: belongs to run {latest.state['spec_id']}; remove it")
-            self._note(f"continues from step {latest.step} of {self.spec.steps} ({latest.path.name})")
-            return latest.path
+        def choose_newest() -> tuple[Sequence[Branch], Path | None]:
+            branches = branches_of(self.run_dir, self.settings.branches)
+            newest = self._newest(branches)
+            found.append(newest)
+            if newest is not None:
+                self._note(f"continues from step {newest.step} of {self.spec.steps} ({newest.path.name})")
+            return branches, newest.path if newest else None
 
-        path = self.group.lead(choose_newest)
+        branches, path = self.group.lead(choose_newest)
         if path is None:
-            return None
-        return found[0] if found else load_checkpoint(path)
+            return branches, None
+        return branches, found[0] if found else load_checkpoint(path)
+
+    def _newest(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
+        """The run's newest checkpoint, else its trunk's at the branch point."""
+        spec, settings, run_dir = self.spec, self.settings, self.run_dir
+        if branches:
+            remember_branches(run_dir, branches)
+            found = load_trunk(run_dir, settings, branches, self._warn)
+        else:
+            found = load_latest(run_dir / CHECKPOINTS, self._warn)
+        if found is not None and found.state["spec_id"] != spec.spec_id:
+            raise UserError(f"{found.path}: belongs to run {found.state['spec_id']}; remove it")
+        parent = settings.parent or origin_of(run_dir)
+        if found is None and parent:
+            self._note(f"branches from trunk {parent}")
+            return branch_off(spec, settings, run_dir, parent)
+        return found
 
     def _history(self, step: int) -> History | None:
         """The rows up to ``step``, for the first process to go on with."""

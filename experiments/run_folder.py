@@ -1,25 +1,22 @@
-"""A run's folder: the files in it, its lock, how often it was started."""
+"""A run's folder: the files in it and its lock."""
 
 import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field
 
 from attnres.errors import UserError
-from attnres.files import write_json, write_text
-from attnres.json_files import read_model, read_text, reason
+from attnres.files import write_text
+from attnres.json_files import read_text, reason
 from experiments.settings import Settings
 from experiments.spec import RunSpec
 
 SPEC_FILE = "spec.json"
 SETTINGS_FILE = "settings.json"
-ATTEMPTS_FILE = "attempts.json"
 LOCK_FILE = "lock"
 LOG_FILE = "log.txt"
 
@@ -102,27 +99,3 @@ def is_running(run_dir: Path) -> bool:
 
 def _no_lock(path: Path, what: str) -> UserError:
     return UserError(f"{path}: cannot be locked ({what}); move it away, a start makes it anew")
-
-
-class _Attempts(BaseModel):
-    """attempts.json: starts of the run, and when the first was."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    attempts: int = Field(ge=0)
-    started_at: str
-
-
-def count_attempt(run_dir: Path) -> tuple[int, str]:
-    """Attempts including this one, and the start of the first (ISO 8601, UTC).
-
-    Raises:
-        UserError: the file that counts them is damaged.
-    """
-    path = run_dir / ATTEMPTS_FILE
-    state = _Attempts(attempts=0, started_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    if path.exists():
-        state = read_model(path, _Attempts, "delete it: attempts are then counted from 1")
-    state.attempts += 1
-    write_json(path, state.model_dump())
-    return state.attempts, state.started_at

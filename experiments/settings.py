@@ -8,6 +8,15 @@ from pydantic import Field
 from attnres.frozen import Frozen
 
 
+class Branch(Frozen):
+    """A run that continues a trunk: which, from which step on, and how long it is in all."""
+
+    spec_id: str = Field(min_length=1)
+    step: int = Field(ge=1)
+    """The branch point: the last step that the trunk trains for it."""
+    steps: int = Field(ge=2)
+
+
 class Settings(Frozen):
     """Nothing here may change a result beyond floating-point order."""
 
@@ -32,5 +41,9 @@ class Settings(Frozen):
     """Least time between two checkpoints."""
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Checkpoint at every multiple of this step instead."""
+    parent: str = ""
+    """spec_id of the trunk whose checkpoint the run starts from, if it has none of its own."""
+    branches: tuple[Branch, ...] = ()
+    """Runs that will start from this one: it leaves them what they need (`experiments.trunk`)."""
     tracking: bool = True
     """Mirror the run to MLflow."""

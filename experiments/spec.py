@@ -6,9 +6,9 @@ not hashed, so that a run may move to another machine and stay the same run.
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from attnres.frozen import Frozen
 from attnres.shape import ModelShape
@@ -23,6 +23,10 @@ LARGEST_INTEGER = 2**63 - 1
 """Of tables; orders are drawn from 64 bits, so that larger seeds would repeat smaller ones."""
 
 
+Schedule = Literal["cosine", "linear", "constant", "wsd"]
+"""What the learning rate does after warm-up. wsd: nothing (stable), then a linear decay (the cooldown)."""
+
+
 class TrainSpec(Frozen):
     """How a run is trained: resolved numbers, not rules (`experiments.recipes` holds the rules)."""
 
@@ -34,8 +38,10 @@ class TrainSpec(Frozen):
     """Peak learning rate."""
     warmup: int = Field(ge=0)
     """Steps of linear warm-up."""
-    schedule: Literal["cosine", "linear", "constant"]
-    """Decay from the peak to ``lr * lr_floor`` over the steps after warm-up."""
+    schedule: Schedule
+    """Decay from the peak to ``lr * lr_floor`` over the steps after warm-up; of wsd over the last of them."""
+    cooldown: int | None = Field(default=None, ge=1)
+    """Steps of wsd's decay, the last of the run; other schedules have none, and do not write it."""
     lr_floor: float = Field(ge=0, le=1, allow_inf_nan=False)
     """Last learning rate as a share of the peak."""
     weight_decay: float = Field(ge=0, allow_inf_nan=False)
@@ -46,6 +52,22 @@ class TrainSpec(Frozen):
     """Largest global gradient norm."""
     precision: Literal["fp32", "bf16"]
     """bf16: autocast of the products; parameters, moments and statistics stay fp32."""
+
+    @model_validator(mode="after")
+    def _check_cooldown(self) -> "TrainSpec":
+        if self.schedule == "wsd" and self.cooldown is None:
+            raise ValueError("schedule wsd needs a cooldown: its number of steps")
+        if self.schedule != "wsd" and self.cooldown is not None:
+            raise ValueError(f"cooldown {self.cooldown}: schedule {self.schedule} has none; only wsd does")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty_cooldown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before there was a cooldown: the hash of every other run is what it was."""
+        fields: dict[str, Any] = write(self)
+        if self.cooldown is None:
+            del fields["cooldown"]
+        return fields
 
 
 class RunSpec(Frozen):
@@ -80,12 +102,22 @@ class RunSpec(Frozen):
             )
         if self.train.warmup >= self.steps:
             raise ValueError(f"warmup of {self.train.warmup} steps leaves none of {self.steps} to decay")
+        if self.train.warmup + (self.train.cooldown or 0) > self.steps:
+            raise ValueError(
+                f"warmup of {self.train.warmup} and cooldown of {self.train.cooldown} steps are more than "
+                f"the run's {self.steps}"
+            )
         return self
 
     @property
     def steps(self) -> int:
         """Optimiser steps of the run."""
         return self.tokens // self.train.batch_tokens
+
+    @property
+    def stable_steps(self) -> int:
+        """Steps before the cooldown; all steps of a schedule without one."""
+        return self.steps - (self.train.cooldown or 0)
 
     @property
     def batch_sequences(self) -> int:

@@ -5,9 +5,11 @@ anyway, and `sync` brings the store up to date.
 """
 
 import logging
+import math
 import os
 import re
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -22,8 +24,15 @@ from experiments.settings import Settings
 from experiments.spec import RunSpec
 
 FLUSH_SECONDS = 5.0
-CLOSE_SECONDS = 30.0
-"""A run waits this long for the store at its very end, then leaves the rest to `sync`."""
+FIRST_SECONDS = 10.0
+"""The record waits this long for the run's id in the store."""
+CLOSE_SECONDS = 60.0
+"""A run that ends waits this long for a store that it had reached, then leaves the rest to `sync`: a server
+that is started anew is back by then."""
+STOP_SECONDS = 10.0
+"""A run that was asked to stop waits this long: Slurm kills it 30 s after its signal."""
+AGAIN_SECONDS = 1.0
+"""Between two attempts at the very end."""
 
 LONGEST_REASON = 240
 """Characters of a store's error that are told."""
@@ -158,6 +167,7 @@ class MlflowTracker:
         self._status: RunStatus | None = None
         self._attempted = threading.Event()
         self._ending = threading.Event()
+        self._deadline = math.inf
         self._warned = False
         self._thread = threading.Thread(target=self._work, name="mlflow-mirror", daemon=True)
         self._thread.start()
@@ -165,7 +175,7 @@ class MlflowTracker:
     @property
     def run_id(self) -> str:
         """Waits for the first attempt to reach the store."""
-        self._attempted.wait(CLOSE_SECONDS)
+        self._attempted.wait(FIRST_SECONDS)
         return self._run.run_id if self._run else ""
 
     def log(self, row: Row) -> None:
@@ -174,28 +184,38 @@ class MlflowTracker:
             self._rows.append(row)
 
     def close(self, status: RunStatus) -> None:
-        """Send what is left, the files and the status; give up after `CLOSE_SECONDS`."""
-        self._status = status
+        """Send what is left, the files and the status; give up after `CLOSE_SECONDS` or `STOP_SECONDS`."""
+        patience = STOP_SECONDS if status is RunStatus.INTERRUPTED else CLOSE_SECONDS
+        self._status, self._deadline = status, time.monotonic() + patience
         self._ending.set()
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(patience)
         if self._thread.is_alive():
             self._warn("it did not answer in time")
 
     def _work(self) -> None:
-        ended = False
-        while not ended:
+        while True:
             ended = self._ending.is_set()
-            with self._rows_lock:
-                rows = list(self._rows)
-            try:
-                self._send(rows, last=ended)
-                with self._rows_lock:
-                    del self._rows[: len(rows)]
-            except Exception as error:  # noqa: BLE001  (whatever a store raises must not reach the training)
-                self._warn(_short(error))
+            sent = self._try(last=ended)
             self._attempted.set()
             if not ended:
                 self._ending.wait(self.flush_seconds)
+            elif sent or self._run is None or time.monotonic() + AGAIN_SECONDS > self._deadline:
+                return
+            else:
+                time.sleep(AGAIN_SECONDS)
+
+    def _try(self, *, last: bool) -> bool:
+        """Send what has come; whether the store took it."""
+        with self._rows_lock:
+            rows = list(self._rows)
+        try:
+            self._send(rows, last=last)
+        except Exception as error:  # noqa: BLE001  (whatever a store raises must not reach the training)
+            self._warn(_short(error))
+            return False
+        with self._rows_lock:
+            del self._rows[: len(rows)]
+        return True
 
     def _send(self, rows: list[Row], *, last: bool) -> None:
         if self._run is None:

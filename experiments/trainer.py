@@ -51,6 +51,18 @@ class _Restore(lightning.Callback):
         torch.set_rng_state(self.state["rng"])
 
 
+class _Trainer(lightning.Trainer):
+    """Lightning's, deaf to SIGTERM: told of one before the first step, it ends the process with code 0.
+
+    `experiments.callbacks.Stop` hears it all the same, and the run ends after its step.
+    """
+
+    @property
+    def received_sigterm(self) -> bool:
+        """Never."""
+        return False
+
+
 def make_trainer(
     spec: RunSpec,
     device: torch.device,
@@ -70,7 +82,7 @@ def make_trainer(
         ".*`srun` command is available.*",
     ):
         warnings.filterwarnings("ignore", message=message)
-    return lightning.Trainer(
+    return _Trainer(
         accelerator=device.type,
         devices=group.world // group.nodes,
         num_nodes=group.nodes,

@@ -12,10 +12,13 @@ from experiments.data.base import DATASETS
 from experiments.feasibility import check_processes
 from experiments.settings import Settings
 from experiments.tracking import prepare_store, store_uri, sync
+from sweeps.concerns import concerns, data_of, this_machine
+from sweeps.export import export_study
 from sweeps.grid import GRIDS, Grid, load_grid
 from sweeps.launch.base import LAUNCHERS
 from sweeps.plan import CellState, PlannedCell, make_plan, plan_document, with_queue, write_plan
-from sweeps.show import ProgressLines, print_plan, summary
+from sweeps.prune import checkpoints_to_drop, drop
+from sweeps.show import ProgressLines, print_plan, quantity, summary
 from sweeps.slurm_queue import read_queue
 
 FAILED_STATES = (CellState.FAILED, CellState.DIVERGED, CellState.DAMAGED)
@@ -35,9 +38,13 @@ def plan(options: argparse.Namespace) -> int:
     _check_folders(grid, options)
     write_plan(grid, options.results / grid.name)
     planned = _planned(grid, options.runs)
+    data = data_of(grid.cells, options.data)
     print(f"{grid.name}: {grid.description}")
-    print_plan(planned, options.jobs)
+    print_plan(planned, options.jobs, data)
     _tell_damaged(planned)
+    machine = this_machine(options.runs, options.device)
+    for line in concerns(planned, jobs=options.jobs, machine=machine, data=data):
+        print(f"warning: {line}")
     for line in outlook(plan_document(grid)["cells"]):
         print(line)
     return 0
@@ -69,7 +76,14 @@ def run(options: argparse.Namespace) -> int:
     show = ProgressLines(len(planned), sum(item.done for item in planned))
     if cells:
         _prepare(grid, settings)
-        whole = launcher.launch(cells, settings, jobs=options.jobs, fail_fast=options.fail_fast, show=show)
+        whole = launcher.launch(
+            cells,
+            settings,
+            jobs=options.jobs,
+            retries=options.retries,
+            fail_fast=options.fail_fast,
+            show=show,
+        )
         planned = _planned(grid, options.runs)
         print(f"{grid.name}: {summary(planned)}", flush=True)
         if not whole:
@@ -103,6 +117,34 @@ def synchronise(options: argparse.Namespace) -> int:
     folders = [options.runs / cell.spec.spec_id for cell in grid.cells]
     count = sync([folder for folder in folders if folder.exists()], uri, grid.name)
     print(f"{grid.name}: {count} runs in the store")
+    return 0
+
+
+def prune(options: argparse.Namespace) -> int:
+    """Drop the checkpoints of cells that are done."""
+    grid = load_grid(options.grid)
+    _check_runs(options.runs)
+    dropped = checkpoints_to_drop(_planned(grid, options.runs), options.runs)
+    for item in dropped:
+        if not options.dry_run:
+            drop(item)
+        print(f"  {item.run_dir}: {item.files} checkpoints, {quantity(item.size_bytes)}B")
+    verb = "would drop" if options.dry_run else "dropped"
+    total = quantity(sum(item.size_bytes for item in dropped))
+    print(f"{grid.name}: {verb} the checkpoints of {len(dropped)} finished cells, {total}B")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write the study and its runs to one archive."""
+    grid = load_grid(options.grid)
+    _check_runs(options.runs)
+    plan = _planned(grid, options.runs)
+    target = options.to or Path(f"{grid.name}.tar.gz")
+    done = export_study(grid, plan, runs=options.runs, results=options.results, target=target)
+    if done.at_work:
+        print(f"warning: at work and left out: {', '.join(done.at_work)}", file=sys.stderr)
+    print(f"{done.path}: {done.runs} runs ({summary(plan)}), {quantity(done.size_bytes)}B")
     return 0
 
 
@@ -174,4 +216,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": run,
     "status": status,
     "sync": synchronise,
+    "prune": prune,
+    "export": export,
 }

@@ -20,8 +20,8 @@ from experiments.recipes.base import RECIPES
 from experiments.spec import RunSpec
 from sweeps.grid_file import execute_file, told_with_line
 
-Role = Literal["ladder", "rate", "null", "overhead_only"]
-"""What a cell is for: the law, a learning-rate sweep, a control."""
+Role = Literal["ladder", "rate", "null", "overhead_only", "trunk"]
+"""What a cell is for: the law, a learning-rate sweep, a control, the steps that others have in common."""
 
 ADDITIVE = StreamSpec(name="additive")
 
@@ -34,6 +34,8 @@ class Cell:
     role: Role
     params: int
     """Unique parameters of the baseline arm at this size."""
+    parent_id: str = ""
+    """spec_id of the trunk that it branches from; empty for a run of its own."""
 
     @property
     def size(self) -> str:
@@ -43,12 +45,25 @@ class Cell:
     @property
     def label(self) -> str:
         """The cell for people; nothing is ever parsed out of it."""
-        return f"{self.spec.stream.variant} {self.size} seed {self.spec.seed} lr {self.spec.train.lr:g}"
+        text = f"{self.spec.stream.variant} {self.size} seed {self.spec.seed} lr {self.spec.train.lr:g}"
+        if self.role == "trunk":
+            return f"trunk of {text}"
+        return f"{text} steps {self.spec.steps}" if self.parent_id else text
 
     @property
     def compute(self) -> float:
         """Training FLOPs of this arm."""
         return flops_per_token(self.spec.shape, self.spec.stream).total * self.spec.tokens
+
+    @property
+    def first_step(self) -> int:
+        """Steps that its trunk trains for it; 0 for a run of its own."""
+        return self.spec.stable_steps if self.parent_id else 0
+
+    def trained(self, step: int | None = None) -> float:
+        """FLOPs that the cell itself trains until ``step`` (its end): of a branch, only the cooldown's."""
+        done = (self.spec.steps if step is None else step) - self.first_step
+        return self.compute * max(done, 0) / self.spec.steps
 
 
 @dataclass(frozen=True)
@@ -98,30 +113,41 @@ def pairs(
     the baseline's FLOPs for them. Seeds of a rung change the initial parameters and the data order. On the
     ladder, an arm that computes what the baseline computes (`overhead_only`) gets that role.
     """
+    params = baseline_params(rung.shape)
+    cells = []
+    for seed in rung.seeds:
+        spec = baseline_spec(rung, seed, dataset=dataset, recipe=recipe)
+        cells += [Cell(spec.model_copy(update={"stream": arm}), role_of(arm, role), params) for arm in arms]
+    return cells
+
+
+def baseline_params(shape: ModelShape) -> int:
+    """Unique parameters of the baseline arm."""
+    return count_parameters(build(shape, ADDITIVE, seed=0, device="meta")).total
+
+
+def baseline_spec(rung: Rung, seed: int, *, dataset: str, recipe: str) -> RunSpec:
+    """The baseline's run of ``rung`` at ``seed``; its pairs differ in the stream alone."""
     DATASETS.get(dataset)
-    shape = rung.shape
-    params = count_parameters(build(shape, ADDITIVE, seed=0, device="meta")).total
+    shape, params = rung.shape, baseline_params(rung.shape)
     train, tokens = RECIPES.get(recipe).train(
         params=params, tokens=rung.tokens_per_param * params, lr=rung.lr
     )
     budget = flops_per_token(shape, ADDITIVE).total * tokens
-    cells = []
-    for seed in rung.seeds:
-        spec = RunSpec(
-            shape=shape,
-            stream=ADDITIVE,
-            dataset=dataset,
-            seed=seed,
-            data_seed=seed,
-            budget=float(f"{budget:.6g}"),
-            tokens=tokens,
-            train=train,
-        )
-        cells += [Cell(spec.model_copy(update={"stream": arm}), _role_of(arm, role), params) for arm in arms]
-    return cells
+    return RunSpec(
+        shape=shape,
+        stream=ADDITIVE,
+        dataset=dataset,
+        seed=seed,
+        data_seed=seed,
+        budget=float(f"{budget:.6g}"),
+        tokens=tokens,
+        train=train,
+    )
 
 
-def _role_of(arm: StreamSpec, role: Role) -> Role:
+def role_of(arm: StreamSpec, role: Role) -> Role:
+    """``role``, or ``overhead_only`` for an arm of the ladder that computes what the baseline computes."""
     control = arm != ADDITIVE and STREAMS.get(arm.name).laws.equals_additive
     return "overhead_only" if control and role == "ladder" else role
 
@@ -170,6 +196,11 @@ def _check(grid: Grid, name: str, what: str) -> None:
         if cell.spec.spec_id in ids:
             raise UserError(f"{what}: plans the same run twice ({cell.label}); remove one")
         ids.add(cell.spec.spec_id)
+    for cell in grid.cells:
+        if cell.parent_id and cell.parent_id not in ids:
+            raise UserError(
+                f"{what}: {cell.label} branches from trunk {cell.parent_id}, which is not planned"
+            )
     for spec in {(c.spec.shape, c.spec.stream.variant, c.spec.dataset): c.spec for c in grid.cells}.values():
         try:
             check_feasible(spec)

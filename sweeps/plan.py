@@ -16,6 +16,7 @@ from experiments.run_folder import is_running
 from experiments.spec import NUMERICS
 from sweeps.grid import Cell, Grid
 from sweeps.slurm_queue import QueuedJob
+from sweeps.trunks import lacks
 
 PLAN_SCHEMA_VERSION = 1
 FALLBACK_FLOPS_PER_SECOND = 2e10
@@ -48,13 +49,15 @@ class PlannedCell:
     record: RunRecord | None
     seconds: float
     """Expected or measured training time."""
+    lacking: bool = False
+    """Of a finished trunk: an unfinished branch cannot start from what it left."""
     problem: str = ""
     """Of a damaged cell: which file, and what to do; of one in a scheduler's queue: its job."""
 
     @property
     def done(self) -> bool:
         """Nothing is left to train: a diverged run would only diverge again."""
-        return self.state in (CellState.FINISHED, CellState.DIVERGED)
+        return self.state in (CellState.FINISHED, CellState.DIVERGED) and not self.lacking
 
     @property
     def to_train(self) -> bool:
@@ -84,18 +87,30 @@ def make_plan(grid: Grid, runs: Path) -> list[PlannedCell]:
     """Every cell with its state; expected times from the runs that this machine has finished."""
     states = [(cell, *state_of(runs / cell.spec.spec_id)) for cell in grid.cells]
     speeds = _speeds([record for _, _, record, _ in states if record is not None])
-    return [
+    plan = [
         PlannedCell(
             cell,
             state,
             record,
             record.wall_seconds
             if record is not None and record.status is RunStatus.FINISHED
-            else cell.compute / speeds.get(cell.size, speeds["any"]),
-            problem,
+            else cell.trained() / speeds.get(cell.size, speeds["any"]),
+            problem=problem,
         )
         for cell, state, record, problem in states
     ]
+    unfinished = [item.cell for item in plan if item.to_train and item.cell.parent_id]
+    return [_with_lacking(item, unfinished, runs) for item in plan]
+
+
+def _with_lacking(item: PlannedCell, unfinished: Sequence[Cell], runs: Path) -> PlannedCell:
+    """A finished trunk that left too little for its ``unfinished`` branches is to be trained again."""
+    if item.cell.role != "trunk" or item.state is not CellState.FINISHED:
+        return item
+    try:
+        return replace(item, lacking=lacks(item.cell, unfinished, runs))
+    except UserError as error:
+        return replace(item, state=CellState.DAMAGED, problem=str(error))
 
 
 def with_queue(plan: Sequence[PlannedCell], queue: Mapping[str, QueuedJob]) -> list[PlannedCell]:
@@ -179,4 +194,5 @@ def _cell_document(cell: Cell) -> dict[str, Any]:
         "seed": spec.seed,
         "lr": spec.train.lr,
         "role": cell.role,
+        "parent_id": cell.parent_id,
     }

@@ -3,13 +3,13 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.console import Console
-from rich.table import Table
-
-from sweeps.launch.base import Ended, Event, Note, Progress, Stopping, Warned
+from experiments.data.base import TokenData
+from sweeps.concerns import disk_bytes_left, memory_bytes, passes_of
+from sweeps.launch.base import Ended, Event, Note, Progress, Retrying, Stopping, Warned
 from sweeps.plan import CellState, PlannedCell
+from sweeps.trunks import saving
 
 LINE_SECONDS = 10.0
 """Time between two progress lines."""
@@ -47,6 +47,9 @@ class ProgressLines:
         if isinstance(event, Ended):
             stream = sys.stdout if event.status == "finished" else sys.stderr
             print(f"  {event.status}: {event.cell.label} ({event.message})", file=stream, flush=True)
+        elif isinstance(event, Retrying):
+            told = f"  retrying, {event.number} of {event.most}: {event.cell.label} ({event.message})"
+            print(told, file=sys.stderr, flush=True)
         elif isinstance(event, Warned):
             print(f"  warning: {event.cell.label}: {event.message}", file=sys.stderr, flush=True)
         elif isinstance(event, Stopping):
@@ -76,49 +79,68 @@ class ProgressLines:
         return f"{head} {' | '.join(cells)}"
 
 
-def print_plan(plan: Sequence[PlannedCell], jobs: int) -> None:
-    """One row a cell, then the totals."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("state", "left"),
-        ("arm", "left"),
-        ("size", "left"),
-        ("seed", "right"),
-        ("params", "right"),
-        ("tokens", "right"),
-        ("steps", "right"),
-        ("lr", "right"),
-        ("FLOPs", "right"),
-        ("time", "right"),
-        ("run", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for planned in plan:
-        spec = planned.cell.spec
-        table.add_row(
-            planned.state.value,
-            spec.stream.variant,
-            planned.cell.size,
-            str(spec.seed),
-            quantity(planned.cell.params),
-            quantity(spec.tokens),
-            str(spec.steps),
-            f"{spec.train.lr:g}",
-            f"{planned.cell.compute:.2e}",
-            duration(planned.seconds),
-            spec.spec_id,
-        )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+COLUMNS = (
+    *("state", "arm", "size", "seed", "params", "tokens", "steps", "lr", "FLOPs", "passes", "memory"),
+    *("time", "run"),
+)
+"""Of the plan's table, which may have a thousand rows."""
+TEXTS = ("state", "arm", "size", "run")
+"""Columns that are not numbers."""
+
+
+def _row(planned: PlannedCell, data: Mapping[tuple[str, int], TokenData]) -> tuple[str, ...]:
+    spec = planned.cell.spec
+    passes = passes_of(spec, data)
+    return (
+        planned.state.value,
+        spec.stream.variant + (" (trunk)" if planned.cell.role == "trunk" else ""),
+        planned.cell.size,
+        str(spec.seed),
+        quantity(planned.cell.params),
+        quantity(spec.tokens),
+        str(spec.steps),
+        f"{spec.train.lr:g}",
+        f"{planned.cell.trained():.2e}",
+        "?" if passes is None else f"{passes:.2f}",
+        f"{quantity(memory_bytes(spec))}B",
+        duration(planned.seconds),
+        spec.spec_id,
+    )
+
+
+def _aligned(text: str, column: str, width: int) -> str:
+    return text.ljust(width) if column in TEXTS else text.rjust(width)
+
+
+def print_plan(plan: Sequence[PlannedCell], jobs: int, data: Mapping[tuple[str, int], TokenData]) -> None:
+    """One row a cell, then the totals. ``data``: the data sets that are on disk, for the passes over them."""
+    rows = [COLUMNS, *(_row(planned, data) for planned in plan)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(_aligned, row, COLUMNS, widths)).rstrip())
     left = [planned for planned in plan if not planned.done]
     seconds = sum(planned.seconds for planned in left) / jobs
+    saved = saving([planned.cell for planned in plan])
+    if saved is not None:
+        print(
+            f"{saved.trunks} trunks and the cooldowns of {saved.branches} branches: {saved.trained:.3g} "
+            f"FLOPs; as separate runs {saved.separate:.3g}: {saved.share:.1%} saved"
+        )
     print(
-        f"{summary(plan)}; {sum(planned.cell.compute for planned in plan):.2e} FLOPs in all; "
-        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side"
+        f"{summary(plan)}; {sum(planned.cell.trained() for planned in plan):.2e} FLOPs in all; "
+        f"left: {len(left)} cells, about {duration(seconds)} with {jobs} side by side, "
+        f"{quantity(disk_bytes_left(plan))}B of disk"
     )
 
 
 def summary(plan: Sequence[PlannedCell]) -> str:
-    """``21 cells: 15 finished, 6 missing``."""
+    """``21 cells: 15 finished, 6 missing``; trunks are counted apart: ``; 3 trunks: 3 finished``."""
+    cells = [planned for planned in plan if planned.cell.role != "trunk"]
+    trunks = [planned for planned in plan if planned.cell.role == "trunk"]
+    return _counted("cells", cells) + (f"; {_counted('trunks', trunks)}" if trunks else "")
+
+
+def _counted(what: str, plan: Sequence[PlannedCell]) -> str:
     counts = Counter(planned.state for planned in plan)
     parts = [f"{counts[state]} {state.value}" for state in CellState if counts[state]]
-    return f"{len(plan)} cells: {', '.join(parts)}"
+    return f"{len(plan)} {what}: {', '.join(parts)}"

@@ -72,7 +72,7 @@ def mix(
         logits: of each source (l, X); this read's are in row ``positions[i]``.
         positions: rows.
     """
-    library = _serving_mix(sources, logits)
+    library = _serving_mix(sources, logits[0])
     if library is None:
         return plain.mix(sources, [rows[index] for rows, index in zip(logits, positions, strict=True)])
     h = sources[0].new_empty(sources[0].shape, dtype=logits[0].dtype)
@@ -91,7 +91,7 @@ def mix_and_norm(
     keep_h: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """`mix` and the RMSNorm of its result in one pass: y as ``dtype``, its r, lse, and h if it is kept."""
-    library = _serving_mix(sources, logits, gain_D)
+    library = _serving_mix(sources, logits[0], gain_D)
     if library is None or dtype not in (logits[0].dtype, torch.bfloat16):
         mixed, lse_X = mix(sources, logits, positions)
         y_XD, r_X = norm_forward(mixed.reshape(-1, mixed.shape[-1]), gain_D, dtype)
@@ -103,6 +103,27 @@ def mix_and_norm(
     y = like.new_empty(shape, dtype=dtype)
     _run_mix(library, sources, logits, positions, h, lse_X, gain_D, y, r_X)
     return y, r_X, lse_X, h
+
+
+def remix(sources: Sequence[Tensor], query_D: Tensor) -> Tensor:
+    """h of `mix` from the sources (..., D) and the read's query alone: for a backward that kept no logits."""
+    library = _serving_mix(sources, query_D)
+    if library is None:
+        return plain.remix(sources, query_D)
+    shape = sources[0].shape
+    h = query_D.new_empty(shape)
+    library.run(
+        "remix",
+        h.numel() // shape[-1],
+        shape[-1],
+        len(sources),
+        NORM_EPSILON,
+        addresses(sources),
+        codes(sources),
+        address(query_D.contiguous()),
+        address(h),
+    )
+    return h
 
 
 def _run_mix(
@@ -136,13 +157,11 @@ def _run_mix(
     )
 
 
-def _serving_mix(
-    sources: Sequence[Tensor], logits: Sequence[Tensor], gain_D: Tensor | None = None
-) -> native.Library | None:
+def _serving_mix(sources: Sequence[Tensor], *real: Tensor) -> native.Library | None:
     """The sources of one read are made alike, so the first speaks for all but their element type."""
     fits = len(sources) <= native.MAX_SOURCES and sources[0].shape[-1] <= native.MAX_WIDTH
     whole = all(source.is_contiguous() for source in sources)
-    return native.serving([sources[0]], [logits[0], gain_D]) if fits and whole else None
+    return native.serving([sources[0]], real) if fits and whole else None
 
 
 def gather(

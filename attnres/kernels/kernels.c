@@ -109,12 +109,11 @@ void absorb(long begin, long end, long tokens, long width, long reads, double ep
   }
 }
 
-/* weights = softmax(logits over sources), lse = log sum exp. */
-static inline REAL softmax(long n, const REAL *const *logits, long x, REAL *weights) {
-  REAL top = logits[0][x], sum = 0;
-  for (long i = 1; i < n; i++) top = logits[i][x] > top ? logits[i][x] : top;
-  for (long i = 0; i < n; i++) weights[i] = logits[i][x] - top;
-  for (long i = 0; i < n; i++) sum += weights[i] = exponential(weights[i]);
+/* Logits in ``weights`` -> their softmax over sources; returns log sum exp. */
+static inline REAL softmax(long n, REAL *weights) {
+  REAL top = weights[0], sum = 0;
+  for (long i = 1; i < n; i++) top = weights[i] > top ? weights[i] : top;
+  for (long i = 0; i < n; i++) sum += weights[i] = exponential(weights[i] - top);
   for (long i = 0; i < n; i++) weights[i] /= sum;
   return top + log(sum);
 }
@@ -145,7 +144,8 @@ void mix(long begin, long end, long width, long n, double eps, rows_t sources, c
   REAL weights[MAX_SOURCES], h_scratch[MAX_WIDTH], y_scratch[MAX_WIDTH];
   for (long x = begin; x < end; x++) {
     REAL *restrict h = h_out ? h_out + x * width : h_scratch;
-    lse_out[x] = softmax(n, logits, x, weights);
+    for (long i = 0; i < n; i++) weights[i] = logits[i][x];
+    lse_out[x] = softmax(n, weights);
     combine(n, sources, codes, weights, x, width, h);
     if (!y_out) continue;
     REAL r = 1 / sqrt(dot(h, h, width) / width + (REAL)eps);
@@ -153,6 +153,25 @@ void mix(long begin, long end, long width, long n, double eps, rows_t sources, c
     r_out[x] = r;
     for (long d = 0; d < width; d++) y[d] = h[d] * r * gain[d];
     store(y_out, y_code, x, width, y_scratch);
+  }
+}
+
+/* h of `mix` from the sources and the read's query alone: logits are computed again, nothing of them is kept. */
+void remix(long begin, long end, long width, long n, double eps, rows_t sources, const int *codes,
+           const REAL *restrict query, REAL *h_out) {
+  REAL weights[MAX_SOURCES], scratch[MAX_WIDTH];
+  for (long x = begin; x < end; x++) {
+    for (long i = 0; i < n; i++) {
+      const REAL *restrict v = row(sources[i], codes[i], x, width, scratch);
+      REAL along = 0, square = 0;
+      for (long d = 0; d < width; d++) {
+        along += query[d] * v[d];
+        square += v[d] * v[d];
+      }
+      weights[i] = along / sqrt(square / width + (REAL)eps);
+    }
+    softmax(n, weights);
+    combine(n, sources, codes, weights, x, width, h_out + x * width);
   }
 }
 

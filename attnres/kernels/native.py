@@ -44,6 +44,7 @@ TOKENS_A_THREAD = 64
 SIGNATURES = {
     "absorb": "llldpipipppp",
     "mix": "lldpppppppip",
+    "remix": "lldpppp",
     "gather": "lllpipppppppp",
     "norm_forward": "ldpippip",
     "norm_backward": "lpipppippp",

@@ -42,6 +42,12 @@ def mix(sources: Sequence[Tensor], logits: Sequence[Tensor]) -> tuple[Tensor, Te
     return h, lse_X
 
 
+def remix(sources: Sequence[Tensor], query_D: Tensor) -> Tensor:
+    """h of `mix` from the sources and the read's query."""
+    logits = [(wide(v) @ query_D).flatten() * inverse_rms(wide(v)).flatten() for v in sources]
+    return mix(sources, logits)[0]
+
+
 def gather(
     v_XD: Tensor,
     r_X: Tensor,

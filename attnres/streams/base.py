@@ -130,8 +130,8 @@ class Stream(nn.Module, ABC):
         The additions of the additive stream count as zero: they are elementwise, as norms are.
         """
 
-    def stored_sources(self) -> int:
-        """Tensors (batch, position, width) kept for backward beyond the inputs of the norms."""
+    def kept_per_token(self) -> int:
+        """fp32 numbers a token that backward keeps beyond those of the additive stream."""
         return 0
 
     def initialise(self, name: str) -> Tensor | None:  # noqa: ARG002

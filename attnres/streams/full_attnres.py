@@ -53,9 +53,9 @@ class FullAttnRes(Stream):
         """Training FLOPs of all reads."""
         return self.depth_attention.flops_per_token()
 
-    def stored_sources(self) -> int:
-        """Every output or running sum, and the embedding; with recomputation it is instead of reads."""
-        return 1 if self.depth_attention.recompute else self.shape.num_sublayers + 1
+    def kept_per_token(self) -> int:
+        """The sources and what their reads need."""
+        return self.depth_attention.kept_per_token()
 
     def initialise(self, name: str) -> Tensor | None:
         """Queries zero, gains one."""

@@ -72,9 +72,10 @@ class OverheadOnly(Stream):
         """Training FLOPs of the reads whose result is thrown away."""
         return self.depth_attention.flops_per_token()
 
-    def stored_sources(self) -> int:
-        """Every output or running sum, and the embedding."""
-        return self.shape.num_sublayers + 1
+    def kept_per_token(self) -> int:
+        """What depth attention keeps, and input and inverse RMS of its reads' norms; the embedding once."""
+        norms = (self.shape.num_sublayers + 1) * (self.shape.width + 1)
+        return self.depth_attention.kept_per_token() + norms - self.shape.width
 
     def initialise(self, name: str) -> Tensor | None:
         """Queries zero, gains one."""

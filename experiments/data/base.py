@@ -70,6 +70,11 @@ class Dataset(ABC):
             )
         return data
 
+    def find(self, vocab_size: int, root: Path) -> TokenData | None:
+        """The tokens if they are on disk already; nothing is made or fetched."""
+        here = (self._folder(vocab_size, root) / MANIFEST_FILE).exists()
+        return self.load(vocab_size, root) if here else None
+
     def prepare(self, vocab_size: int, root: Path) -> TokenData:
         """`load`, and compare every byte with the manifest: before tokens are trained on."""
         data = self.load(vocab_size, root)

@@ -1,10 +1,27 @@
 """A recipe turns a model's size and its token budget into the resolved numbers of a `TrainSpec`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from attnres.registry import Registry
 from experiments.spec import TrainSpec
+
+
+class Rule(Protocol):
+    """What every recipe can do."""
+
+    @property
+    def name(self) -> str:
+        """As it is registered."""
+
+    def train(self, *, params: float, tokens: float, lr: float | None = None) -> tuple[TrainSpec, int]:
+        """Resolved numbers and the exact token count: a whole number of batches, at least two.
+
+        Args:
+            params: parameters of the baseline arm.
+            tokens: wished-for training tokens.
+            lr: a learning rate in place of the rule's (rate sweeps).
+        """
 
 
 @dataclass(frozen=True)
@@ -36,22 +53,14 @@ class Recipe:
 
     def lr(self, params: float) -> float:
         """Peak learning rate for a baseline of ``params`` parameters, to three digits."""
-        return float(f"{self.lr_reference * (params / self.params_reference) ** self.lr_exponent:.3g}")
+        return three_digits(self.lr_reference * (params / self.params_reference) ** self.lr_exponent)
 
     def batch(self, tokens: float) -> int:
         """Tokens of one step for a budget of ``tokens``: the nearest power of two in ratio."""
-        wanted = self.batch_tokens * (tokens / self.tokens_reference) ** self.batch_exponent
-        power = max(int(wanted).bit_length() - 1, 0)
-        return 1 << (power + int(wanted > 2 ** (power + 0.5)))
+        return power_of_two(self.batch_tokens * (tokens / self.tokens_reference) ** self.batch_exponent)
 
     def train(self, *, params: float, tokens: float, lr: float | None = None) -> tuple[TrainSpec, int]:
-        """Resolved numbers and the exact token count: a whole number of batches, at least two.
-
-        Args:
-            params: parameters of the baseline arm.
-            tokens: wished-for training tokens.
-            lr: a learning rate in place of the rule's (rate sweeps).
-        """
+        """See `Rule.train`."""
         batch_tokens = self.batch(tokens)
         steps = max(2, round(tokens / batch_tokens))
         spec = TrainSpec(
@@ -70,4 +79,15 @@ class Recipe:
         return spec, steps * batch_tokens
 
 
-RECIPES: Registry[Recipe] = Registry("recipe", "experiments.recipes")
+def three_digits(value: float) -> float:
+    """A rate that a person can type."""
+    return float(f"{value:.3g}")
+
+
+def power_of_two(wanted: float) -> int:
+    """The power of two nearest in ratio to ``wanted``, at least 1."""
+    power = max(int(wanted).bit_length() - 1, 0)
+    return 1 << (power + int(wanted > 2 ** (power + 0.5)))
+
+
+RECIPES: Registry[Rule] = Registry("recipe", "experiments.recipes")

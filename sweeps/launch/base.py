@@ -48,6 +48,17 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Retrying:
+    """A cell that failed in a way that may pass: it is started again."""
+
+    cell: Cell
+    number: int
+    most: int
+    message: str
+    """How it failed."""
+
+
+@dataclass(frozen=True)
 class Warned:
     """Something about a cell that people should know although it goes on."""
 
@@ -71,7 +82,7 @@ class Note:
     message: str
 
 
-Event = Progress | Ended | Warned | Stopping | Note
+Event = Progress | Ended | Retrying | Warned | Stopping | Note
 Show = Callable[[Event], None]
 
 
@@ -90,7 +101,14 @@ class Launcher(ABC):
 
     @abstractmethod
     def launch(
-        self, cells: Sequence[Cell], settings: Settings, *, jobs: int, fail_fast: bool, show: Show
+        self,
+        cells: Sequence[Cell],
+        settings: Settings,
+        *,
+        jobs: int,
+        retries: int,
+        fail_fast: bool,
+        show: Show,
     ) -> bool:
         """Execute ``cells``; True unless the sweep was interrupted.
 
@@ -98,7 +116,8 @@ class Launcher(ABC):
             cells: cells still to train, in the order of the grid.
             settings: operational settings of every cell.
             jobs: processes side by side.
-            fail_fast: stop starting cells after the first that fails.
+            retries: most new starts of a cell whose failure may pass.
+            fail_fast: stop starting cells after the first that fails, its retries used up.
             show: told of progress (at least every few seconds) and of every cell that ends.
         """
 

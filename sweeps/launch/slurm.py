@@ -72,12 +72,14 @@ class SlurmArrays(Launcher):
         settings: Settings,
         *,
         jobs: int,  # noqa: ARG002
+        retries: int,  # noqa: ARG002
         fail_fast: bool,
         show: Show,
     ) -> bool:
         """Submit what is not queued yet, then watch until every cell has ended.
 
-        ``jobs`` is for the machine that the sweep runs on: here the site's ``side_by_side`` counts.
+        ``jobs`` and ``retries`` are for the machine that the sweep runs on: here the site's ``side_by_side``
+        and ``requeues`` count.
         """
         watch = Watch(cells, settings, show)
         with stop_on_signals(watch):

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnres.command_line import INTERRUPTED
+from experiments.signals import SIGNALS
 
 if TYPE_CHECKING:
     from experiments.settings import Settings
     from sweeps.grid import Grid
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)

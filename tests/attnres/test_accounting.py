@@ -8,13 +8,20 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnres.accounting import count_parameters, estimate_memory_bytes, flops_per_token, parameters_of
+from attnres.accounting import (
+    count_parameters,
+    estimate_memory_bytes,
+    flops_per_token,
+    kept_per_token,
+    parameters_of,
+)
 from attnres.constants import NORM_EPSILON
 from attnres.initialise import build
 from attnres.kernels import only_torch
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
 from attnres.streams.base import STREAMS
+from benchmarks.memory import saved_bytes
 from tests.laws.subjects import EVERY_STREAM, batch, each, make, small_shape, subjects
 
 SHAPE = ModelShape(depth=3, width=64, num_heads=4, mlp_width=172, vocab_size=96, seq_len=32)
@@ -161,3 +168,11 @@ def test_r11_the_memory_estimate_grows_with_batch_and_covers_the_parameters(stre
     assert estimates[0] == 16 * parameters_of(SHAPE, stream_spec).total
     steps = [after - before for before, after in pairwise(estimates)]
     assert steps[0] == steps[1] > 0
+
+
+@EVERY_STREAM
+def test_r11_what_a_token_keeps_equals_the_counted_bytes(stream_spec: StreamSpec) -> None:
+    sequences = 2
+    counted = saved_bytes(build(SHAPE, stream_spec, seed=0), sequences)
+    tokens = sequences * SHAPE.seq_len
+    assert 4 * tokens * kept_per_token(SHAPE, stream_spec) == pytest.approx(counted, rel=0.01)

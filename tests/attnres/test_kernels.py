@@ -47,6 +47,7 @@ def test_every_kernel_equals_plain_torch(dtype: torch.dtype, width: int) -> None
             for t in kernels.mix_and_norm(sources, logits, positions, gain, dtype, keep_h=True)
             if t is not None
         ]
+        found.append(kernels.remix(sources, queries[0]))
         v, r, own_logits = kernels.absorb(None, y, queries)
         grads = [torch.randn(tokens, width, dtype=real) for _ in range(reads)]
         stats = [torch.stack([own_logits[i] + 1, torch.randn(tokens, dtype=real)]) for i in range(reads)]
@@ -64,6 +65,21 @@ def test_every_kernel_equals_plain_torch(dtype: torch.dtype, width: int) -> None
     for one, other in zip(fast, slow, strict=True):
         assert one.dtype == other.dtype
         close(one, other, dtype)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_remix_equals_mix_of_the_logits(plain: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sources = [torch.randn(11, 24, generator=generator, dtype=torch.float64) * 10**i for i in range(-2, 3)]
+    query = torch.randn(24, generator=generator, dtype=torch.float64)
+    former = native.enable(not plain)
+    try:
+        logits = [kernels.absorb(None, source, query[None])[2] for source in sources]
+        close(
+            kernels.remix(sources, query), kernels.mix(sources, logits, [0] * len(sources))[0], torch.float64
+        )
+    finally:
+        native.enable(former)
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -151,8 +151,8 @@ def test_a_backward_from_some_reads_only_reaches_what_they_saw() -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_r12_read_with_the_norm_equals_read_then_norm(recompute: bool) -> None:
-    sizes = (1, 2, 2)
+@pytest.mark.parametrize("sizes", [(1, 2, 2), (1, 1, 1, 1, 1, 1), (3, 1)])
+def test_r12_read_with_the_norm_equals_read_then_norm(sizes: tuple[int, ...], recompute: bool) -> None:
     attention, tensors = attention_of(sizes), inputs_of(sizes)
     attention.recompute = recompute
     norm = RMSNorm(WIDTH).double()

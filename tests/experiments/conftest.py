@@ -28,6 +28,7 @@ def make_spec(**changes: Any) -> RunSpec:
         "lr": 1e-2,
         "warmup": 3,
         "schedule": "cosine",
+        "cooldown": None,
         "lr_floor": 0.1,
         "weight_decay": 0.1,
         "beta1": 0.9,

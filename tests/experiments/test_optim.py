@@ -1,10 +1,13 @@
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.callbacks import evaluation_steps
 from experiments.optim import learning_rate
 from experiments.recipes.base import RECIPES
+from tests.experiments.conftest import make_spec
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
@@ -33,14 +36,57 @@ def test_l17_evaluations_follow_the_step_alone_and_end_with_the_run():
     assert evaluation_steps(2, 4) == {1, 2}
 
 
+@given(st.floats(0, 1), st.integers(1, 20), st.integers(1, 10), st.floats(1e-5, 1))
+def test_wsd_gives_the_trunk_s_rates_exactly_until_its_cooldown_and_then_falls_to_the_floor(
+    floor, cooldown, warmup, lr
+):
+    """To the last bit for every floor: floor + (1 - floor) is 1 in doubles."""
+    branch = make_spec(
+        schedule="wsd", cooldown=cooldown, warmup=warmup, lr=lr, lr_floor=floor, tokens=30 * 512
+    )
+    trunk = make_spec(schedule="constant", warmup=warmup, lr=lr, lr_floor=1.0, tokens=29 * 512)
+    stable = 30 - cooldown
+    assert [learning_rate(branch, s) for s in range(1, stable + 1)] == [
+        learning_rate(trunk, s) for s in range(1, stable + 1)
+    ]
+    rates = [learning_rate(branch, s) for s in range(stable, 31)]
+    assert rates[0] == lr and rates[-1] == lr * floor
+    steps = [before - after for before, after in pairwise(rates)]
+    assert steps == pytest.approx([lr * (1 - floor) / cooldown] * cooldown, rel=1e-9, abs=1e-12 * lr)
+
+
 @pytest.mark.parametrize("name", list(RECIPES))
-@pytest.mark.parametrize("tokens", [3e4, 1e6, 7e6])
+@pytest.mark.parametrize("tokens", [5e5, 1e6, 7e6])
 def test_recipes_give_whole_batches_near_the_wish(name, tokens):
     train, exact = RECIPES.get(name).train(params=1e5, tokens=tokens)
     assert exact % train.batch_tokens == 0
     assert abs(exact - tokens) <= max(train.batch_tokens, 0)
-    assert train.warmup < exact // train.batch_tokens
-    assert train.warmup / (exact // train.batch_tokens) == pytest.approx(0.1, abs=0.05)
+    steps = exact // train.batch_tokens
+    assert train.warmup < steps
+    if train.schedule == "wsd":
+        assert train.cooldown / steps == pytest.approx(0.1, abs=0.002)
+        assert train.warmup * train.batch_tokens == pytest.approx(0.5 * 1e5, rel=0.02)
+    else:
+        assert train.warmup / steps == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["bytes_trunks", "smoke_trunks"])
+def test_a_branched_recipe_s_numbers_before_the_cooldown_depend_on_the_parameters_alone(name):
+    recipe = RECIPES.get(name)
+    found = [recipe.train(params=2e5, tokens=tokens)[0] for tokens in (1e6, 4e6, 16e6)]
+    same = {
+        (train.lr, train.batch_tokens, train.warmup, train.weight_decay, train.grad_clip) for train in found
+    }
+    assert len(same) == 1
+    assert len({train.cooldown for train in found}) == 3
+
+
+def test_the_trunks_recipe_is_the_demo_s_at_the_demo_s_tokens_a_parameter():
+    demo, trunks = RECIPES.get("bytes_ladder"), RECIPES.get("bytes_trunks")
+    for params in (4e4, 1e5, 3e5):
+        left, right = (recipe.train(params=params, tokens=20 * params)[0] for recipe in (demo, trunks))
+        assert (left.lr, left.weight_decay, left.lr_floor) == (right.lr, right.weight_decay, right.lr_floor)
+        assert max(left.batch_tokens, right.batch_tokens) <= 2 * min(left.batch_tokens, right.batch_tokens)
 
 
 def test_a_recipe_s_rate_is_its_power_law_and_can_be_overridden():

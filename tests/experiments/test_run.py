@@ -265,3 +265,10 @@ def test_records_are_plain_json_without_special_numbers(reference):
     _, record, _ = reference
     text = json.dumps(record.model_dump(mode="json"), allow_nan=False)
     assert json.loads(text)["status"] == "finished"
+
+
+def test_a_validation_of_one_window_has_no_standard_error_and_finishes(spec_of, settings, monkeypatch):
+    monkeypatch.setattr("experiments.run.VALIDATION_TOKENS", 32)
+    record = run(spec_of(), settings)
+    assert record.status is RunStatus.FINISHED and record.val_tokens == 32
+    assert record.val_loss_se is None and read_record(settings.runs / record.spec_id) == record

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,20 @@ def test_json_round_trip_is_byte_for_byte(spec_of):
     assert RunSpec.model_validate_json(text).canonical_json() == text
 
 
+def test_no_run_without_a_cooldown_was_renamed_by_it(spec_of):
+    """Identities of the demo as they were when its runs were trained."""
+    from sweeps.grid import load_grid
+
+    ids = [cell.spec.spec_id for cell in load_grid("demo").cells]
+    assert ids[0] == "c51d471194d7"
+    assert hashlib.sha256("".join(ids).encode()).hexdigest()[:16] == "ca86ac159d2e44b0"
+    assert "cooldown" not in spec_of().canonical_json()
+    branch = spec_of(schedule="wsd", cooldown=5)
+    assert '"cooldown":5' in branch.canonical_json()
+    assert RunSpec.model_validate_json(branch.canonical_json()) == branch
+    assert (branch.stable_steps, spec_of().stable_steps) == (19, 24)
+
+
 def test_spec_id_is_the_same_in_another_process_and_does_not_depend_on_key_order(spec_of):
     spec = spec_of()
     shuffled = dict(reversed(list(json.loads(spec.canonical_json()).items())))
@@ -30,7 +45,7 @@ def test_spec_id_is_the_same_in_another_process_and_does_not_depend_on_key_order
 @pytest.mark.parametrize(
     "change",
     [{"lr": 0.011}, {"seed": 1}, {"data_seed": 1}, {"tokens": 25 * 512}, {"width": 18, "num_heads": 1},
-     {"precision": "bf16"}, {"weight_decay": 0.0}, {"numerics": 2}, {"stream": StreamSpec(name="full_attnres")}],
+     {"precision": "bf16"}, {"weight_decay": 0.0}, {"schedule": "wsd", "cooldown": 5}, {"numerics": 2}, {"stream": StreamSpec(name="full_attnres")}],
 )  # fmt: skip
 def test_whatever_can_change_a_result_changes_the_identity(spec_of, change):
     assert spec_of(**change).spec_id != spec_of().spec_id
@@ -55,7 +70,10 @@ def test_arms_of_a_pair_share_their_pair_id_and_differ_in_the_stream_alone(spec_
     ("change", "named"),
     [({"tokens": 1000}, "whole number of batches"), ({"batch_tokens": 500}, "multiple of seq_len"),
      ({"warmup": 24}, "warmup of 24 steps"), ({"num_heads": 3}, "num_heads 3"), ({"width": 15, "num_heads": 3}, "odd"),
-     ({"lr": float("nan")}, "lr"), ({"budget": float("inf")}, "budget")],
+     ({"lr": float("nan")}, "lr"), ({"budget": float("inf")}, "budget"),
+     ({"schedule": "wsd"}, "schedule wsd needs a cooldown"), ({"cooldown": 4}, "cooldown 4: schedule cosine has none"),
+     ({"schedule": "wsd", "cooldown": 0}, "cooldown"),
+     ({"schedule": "wsd", "cooldown": 22}, "warmup of 3 and cooldown of 22 steps are more than the run's 24")],
 )  # fmt: skip
 def test_impossible_specs_are_refused_by_name(spec_of, change, named):
     with pytest.raises(ValidationError, match=named):
@@ -93,7 +111,7 @@ def test_wrong_streams_are_one_line_that_names_stream_and_option(spec_of, stream
     [("shape", "widht", 8, "shape: unknown widht; ModelShape knows depth, width, "),
      ("train", "rate", 1, "train: unknown rate; TrainSpec knows recipe, batch_tokens, lr, "),
      ("shape", "depth", 0, "shape.depth: Input should be greater than or equal to 1 (got 0)"),
-     ("train", "schedule", "cos", "train.schedule: Input should be 'cosine', 'linear' or 'constant' (got 'cos')")],
+     ("train", "schedule", "cos", "train.schedule: Input should be 'cosine', 'linear', 'constant' or 'wsd' (got 'cos')")],
 )  # fmt: skip
 def test_misspelt_fields_and_values_are_named_with_what_is_known(spec_of, part, name, value, told):
     fields = json.loads(spec_of().canonical_json())

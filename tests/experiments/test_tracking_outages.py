@@ -1,10 +1,6 @@
 """A store out of reach, late, failing in between: no run is stopped and nothing is lost."""
 
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +11,6 @@ from experiments.record import RunStatus, write_record
 from experiments.settings import Settings
 from experiments.tracking import open_tracker, prepare_store, store_uri, sync
 from tests.experiments.mirrored import (
-    all_runs,
-    client,
     contents,
     history,
     make_dir,
@@ -61,7 +55,8 @@ def test_an_unreachable_server_costs_the_training_nothing(runs, spec_of, monkeyp
 
 
 def test_a_store_that_answers_too_late_is_left_behind(runs, spec_of, monkeypatch, caplog):
-    monkeypatch.setattr(tracking, "CLOSE_SECONDS", 0.1)
+    for name in ("FIRST_SECONDS", "CLOSE_SECONDS"):
+        monkeypatch.setattr(tracking, name, 0.1)
     monkeypatch.setattr(tracking, "Store", lambda _: time.sleep(1))
     spec = spec_of()
     tracker = open_tracker(spec, make_dir(spec, runs), Settings(runs=runs))
@@ -103,79 +98,6 @@ def test_a_store_that_cannot_be_opened_is_one_line(tmp_path):
     with pytest.raises(UserError, match="the MLflow store cannot be opened") as caught:
         prepare_store(f"sqlite:///{tmp_path}/blocked/mlflow.db")
     assert "\n" not in str(caught.value)
-
-
-def start_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """An MLflow server of one worker, up when this returns."""
-    import socket
-
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        f"sqlite:///{folder}/server.db",
-    ]
-    command += ["--artifacts-destination", str(folder / "files"), "--port", str(port), "--workers", "1"]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    log = open(folder / "server.log", "ab")  # noqa: SIM115  (the server's, for as long as it lives)
-    server = subprocess.Popen(
-        command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True
-    )
-    deadline = time.monotonic() + 90
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return server
-        assert server.poll() is None and time.monotonic() < deadline, (folder / "server.log").read_text()
-        time.sleep(0.2)
-
-
-@pytest.mark.services
-def test_m04_a_server_that_goes_away_in_the_middle_and_comes_back(
-    runs, spec_of, tmp_path, monkeypatch, unused_port
-):
-    uri = f"http://127.0.0.1:{unused_port}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    spec = spec_of()
-    run_dir = make_dir(spec, runs)
-    server = start_server(tmp_path, unused_port)
-    try:
-        tracker = tracking.MlflowTracker(spec, run_dir, Settings(runs=runs), uri, flush_seconds=0.2)
-        run_id = tracker.run_id
-        assert run_id
-        for row in rows(1, 10):
-            tracker.log(row)
-        time.sleep(2)
-        os.killpg(server.pid, 9)
-        server.wait()
-        for row in rows(11, 20):
-            tracker.log(row)
-        time.sleep(2)
-        server = start_server(tmp_path, unused_port)
-        for row in rows(21, 24):
-            tracker.log(row)
-        write_rows(run_dir, rows(1, 24))
-        write_record(run_dir, record_of(spec, RunStatus.FINISHED))
-        tracker.close(RunStatus.FINISHED)
-        assert history(runs, run_id, "train_loss") == series(1, 24)
-        assert [run.info.status for run in all_runs(runs)] == ["FINISHED"]
-        assert {"spec.json", "record.json"} <= {item.path for item in client(runs).list_artifacts(run_id)}
-        before = contents(runs)
-        assert sync([run_dir], uri) == 1
-        assert contents(runs) == before
-    finally:
-        os.killpg(server.pid, 9)
-
-
-@pytest.fixture
-def unused_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(

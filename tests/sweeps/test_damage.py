@@ -8,12 +8,14 @@ import pytest
 
 from attnres import files
 from attnres.json_files import reason
+from experiments.attempts import Attempts
 from experiments.run_folder import is_running, locked
 from sweeps import commands, show
 from sweeps.__main__ import main
 from sweeps.grid import load_grid
 from sweeps.launch import base, local
 from sweeps.launch.base import Ended, Stopping, Warned
+from sweeps.launch.retry import Retries
 from sweeps.plan import CellState, make_plan
 
 SMOKE = [cell.spec.spec_id for cell in load_grid("smoke").cells]
@@ -32,7 +34,7 @@ def launched(monkeypatch) -> list[str]:
     started: list[str] = []
 
     class Listing(base.Launcher):
-        def launch(self, cells, settings, *, jobs, fail_fast, show):  # noqa: ARG002
+        def launch(self, cells, settings, *, jobs, retries, fail_fast, show):  # noqa: ARG002
             started.extend(cell.spec.spec_id for cell in cells)
             return True
 
@@ -110,7 +112,7 @@ def test_a_full_disk_is_one_line_that_names_the_plan(here, launched, capsys, mon
 
 @pytest.mark.parametrize(
     "arguments",
-    [("plan",), ("plna", "smoke"), ("run", "smoke", "--jobs", "two"), ("run", "smoke", "--threads", "0"),
+    [("plan",), ("plna", "smoke"), ("run", "smoke", "--jobs", "two"), ("run", "smoke", "--threads", "0"), ("run", "smoke", "--retries", "-1"),
      ("run", "smoke", "--jobs", "-1"), ("run", "smoke", "--device", "tpu"), ("sync", "smoke", "--runs", "nowhere")],
 )  # fmt: skip
 def test_wrong_usage_is_one_line(here, capsys, arguments):
@@ -163,7 +165,7 @@ class FakeProcess:
 def pool(spec_settings):
     """A pool of two cells of the smoke grid, and what it has shown."""
     shown: list[base.Event] = []
-    made = local._Pool(load_grid("smoke").cells[:2], spec_settings, shown.append)
+    made = local._Pool(load_grid("smoke").cells[:2], spec_settings, shown.append, Retries(0))
     return made, shown
 
 
@@ -181,7 +183,7 @@ def test_an_exception_while_a_cell_starts_leaves_none_running(pool, monkeypatch)
     def start(cell) -> None:
         if made.running:
             raise RuntimeError("the fork server died")
-        made.running[cell.spec.spec_id] = local._Job(cell, first, 0)
+        made.running[cell.spec.spec_id] = local._Job(cell, first, 0, Attempts())
 
     monkeypatch.setattr(made, "_start", start)
     with pytest.raises(RuntimeError, match="fork server"):
@@ -213,7 +215,7 @@ def test_what_a_cell_says_in_its_log_reaches_the_terminal(pool, spec_settings, c
     )
     process = FakeProcess()
     process.terminate()
-    made.running[cell.spec.spec_id] = local._Job(cell, process, len(earlier))
+    made.running[cell.spec.spec_id] = local._Job(cell, process, len(earlier), Attempts())
     made._collect(fail_fast=False)
     assert shown[0] == Warned(cell, "x.ckpt: damaged")
     assert isinstance(shown[1], Ended) and "exit code 130: the disk broke; see " in shown[1].message
