@@ -4,7 +4,6 @@ Exit codes: 0 finished, 1 failed or diverged, 2 wrong usage or input, 130 interr
 """
 
 import argparse
-import logging
 import os
 import socket
 import sys
@@ -45,13 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     at_least(1, options, "processes")
-    assert logging.lastResort is not None
-    logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # as a sweep looks for them
     from experiments.group import LeaderFailedError, is_first
     from experiments.run_folder import LOG_FILE
     from experiments.spec import RunSpec
-    from experiments.start import ProcessLostError, train
+    from experiments.start import ProcessLostError, train, word_warnings
 
+    word_warnings()
     advice = "mend it, or name another file"
     spec = read_model(options.spec, RunSpec, advice)
     settings = read_model(options.settings, Settings, advice) if options.settings else Settings()

@@ -156,7 +156,6 @@ class Recorder(lightning.Callback):
     def save(self, trainer: lightning.Trainer, module: TrainingModule, folder: str = CHECKPOINTS) -> None:
         """Checkpoint of the step just done."""
         model, optimizer = module.parallel.state(module.model, trainer.optimizers[0])
-        keep = keep_checkpoint if folder == BRANCH_POINTS else save_checkpoint
 
         def write() -> None:
             assert self.history is not None
@@ -169,6 +168,7 @@ class Recorder(lightning.Callback):
                 "rng": torch.get_rng_state(),
                 "seconds": self.seconds(),
             }
+            keep = keep_checkpoint if folder == BRANCH_POINTS else save_checkpoint
             keep(self.run_dir / folder, module.step, state)
 
         module.parallel.group.lead(write)

@@ -36,6 +36,10 @@ class LeaderFailedError(RuntimeError):
     """The first process failed, and has said why itself."""
 
 
+class OtherProcessError(RuntimeError):
+    """Another process failed, and has left word of it; what this one saw is only that it was gone."""
+
+
 @dataclass(frozen=True)
 class Group:
     """This process among the ``world`` that train the cell; by default it is alone."""

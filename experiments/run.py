@@ -21,7 +21,7 @@ from experiments.data.base import DATASETS
 from experiments.dynamics import Dynamics
 from experiments.environment import find_device
 from experiments.feasibility import check_feasible, check_processes
-from experiments.group import Group, LeaderFailedError, joined
+from experiments.group import Group, LeaderFailedError, OtherProcessError, joined
 from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
@@ -57,8 +57,8 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
         LeaderFailedError: in a process that is not the first: that one says why.
     """
     check_feasible(spec)
-    check_branches(spec, settings.branches)
     check_processes(spec, settings)
+    check_branches(spec, settings.branches)
     run_dir = settings.runs / spec.spec_id
     with joined(settings, spec.spec_id) as group, ExitStack() as held:
         done = group.lead(lambda: final_record(run_dir, settings))
@@ -105,6 +105,7 @@ class _Attempt:
 
     def execute(self) -> RunRecord:
         """Train and record; whatever happens, the record tells the truth."""
+        group = self.group
         with Stop() as stop:
             failed_at = None
             try:
@@ -120,10 +121,10 @@ class _Attempt:
             except Exception as error:
                 self._note(traceback.format_exc())
                 record = self._fail(error)
-                if record is None or self.group.world > 1:  # the others wait for this process: it must end
+                if record is None or group.world > 1:  # the others wait for this process: it must end
                     raise
                 return record
-            return self.group.lead(lambda: self._end(status, failed_at))
+            return group.lead(lambda: self._end(status, failed_at))
 
     def _fail(self, error: Exception) -> RunRecord | None:
         """The record of a run that ``error`` ends; a process that is not the first leaves word for it."""
@@ -132,7 +133,9 @@ class _Attempt:
         if not self.group.leads:
             self.group.tell_failure(told)
             return None
-        self._note(f"error: {self.group.failure() or told}")
+        other = self.group.failure()
+        self._note(f"error: {other or told}")
+        error = OtherProcessError(other) if other else error
         step = self._last_step() + 1
         note_failure(self.run_dir, step, error)
         return self._end(RunStatus.FAILED, step)
@@ -152,8 +155,7 @@ class _Attempt:
         spec, settings, group = self.spec, self.settings, self.group
         parallel = choose(settings, group)
         model = build(spec.shape, spec.stream, spec.seed)
-        branches = group.lead(lambda: branches_of(self.run_dir, settings.branches))
-        checkpoint = self._checkpoint(branches)
+        branches, checkpoint = self._checkpoint()
         step, seconds = (checkpoint.step, checkpoint.state["seconds"]) if checkpoint else (0, 0.0)
         agenda = agenda_of(spec, settings, branches)
         dynamics = group.lead(lambda: Dynamics(self.run_dir, agenda.probes, steps=spec.steps, step=step))
@@ -182,22 +184,25 @@ class _Attempt:
                 dynamics.write()
         return RunStatus.FINISHED if module.step == spec.steps else RunStatus.INTERRUPTED
 
-    def _checkpoint(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
-        """Where to continue: the first process's choice, read by every one (case L19)."""
+    def _checkpoint(self) -> tuple[Sequence[Branch], LoadedCheckpoint | None]:
+        """The run's branches, and where it continues: the first process's choice, read by all (case L19)."""
         found: list[LoadedCheckpoint | None] = []
 
-        def choose() -> Path | None:
-            chosen = self._choose(branches)
-            found.append(chosen)
-            return chosen.path if chosen else None
+        def choose_newest() -> tuple[Sequence[Branch], Path | None]:
+            branches = branches_of(self.run_dir, self.settings.branches)
+            newest = self._newest(branches)
+            found.append(newest)
+            if newest is not None:
+                self._note(f"continues from step {newest.step} of {self.spec.steps} ({newest.path.name})")
+            return branches, newest.path if newest else None
 
-        path = self.group.lead(choose)
+        branches, path = self.group.lead(choose_newest)
         if path is None:
-            return None
-        return found[0] if found else load_checkpoint(path)
+            return branches, None
+        return branches, found[0] if found else load_checkpoint(path)
 
-    def _choose(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
-        """The run's newest intact checkpoint, else its trunk's at the branch point."""
+    def _newest(self, branches: Sequence[Branch]) -> LoadedCheckpoint | None:
+        """The run's newest checkpoint, else its trunk's at the branch point."""
         spec, settings, run_dir = self.spec, self.settings, self.run_dir
         if branches:
             remember_branches(run_dir, branches)
@@ -209,9 +214,7 @@ class _Attempt:
         parent = settings.parent or origin_of(run_dir)
         if found is None and parent:
             self._note(f"branches from trunk {parent}")
-            found = branch_off(spec, settings, run_dir, parent)
-        if found is not None:
-            self._note(f"continues from step {found.step} of {spec.steps} ({found.path.name})")
+            return branch_off(spec, settings, run_dir, parent)
         return found
 
     def _history(self, step: int) -> History | None:
