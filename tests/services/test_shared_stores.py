@@ -91,7 +91,7 @@ def check_rebuilt(study: Study, empty: str, monkeypatch: pytest.MonkeyPatch) -> 
     """`sync` into an empty store gives what the live one holds, twice."""
     live = tables(study)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", empty)
-    prepare_store(empty)
+    prepare_store(empty, study.runs)
     assert all_runs(study.runs) == []
     assert sync(study.folders, empty, study.name) == SIDE_BY_SIDE
     first, whole = tables(study), contents(study.runs)
@@ -109,6 +109,7 @@ def test_m01_m04_postgresql_lost_for_half_a_minute(database_server: Postgres, tm
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     study.run(uri, database_server.stop, database_server.start)
     check_complete(study)
+    assert not (tmp_path / "mlruns").exists(), "files of a database's runs lie beside the runs (case M05)"
     check_rebuilt(study, empty, monkeypatch)
 
 
