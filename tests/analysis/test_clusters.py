@@ -24,7 +24,8 @@ from analysis.noise import measure_noise
 from analysis.notes import write_notes
 from analysis.outlook import outlook
 from analysis.pair_bootstrap import bootstrap_pairs
-from analysis.report import write_report
+from analysis.report import report_of
+from analysis.report.markdown import to_markdown
 from analysis.sensitivity import write_sensitivity
 from analysis.simulation import Design, coverage, simulate
 from analysis.study import Study
@@ -293,8 +294,7 @@ def test_w12_the_report_counts_trunks_apart_and_says_what_branches_are(tmp_path)
     comparison = Comparison(made)
     write_notes(made, write_multipliers(comparison))
     write_sensitivity(comparison)
-    write_report(made)
-    text = (tmp_path / "report.md").read_text()
+    text = to_markdown(report_of(made, ()), "figures")
     assert "30 runs are branches of 10 trunks" in text
     assert "trunks, beside them" in text and "as branches of trunks they count as 5" in text
     assert ask(made).arms.num_pairs == 15, "trunks enter no law"

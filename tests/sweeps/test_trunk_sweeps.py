@@ -131,8 +131,6 @@ def test_w05_a_branched_sweep_trains_every_step_once_and_repairs_what_is_lost(
         assert (record["parent_id"], record["attempts"]) == (cell.parent_id, 1)
         assert record["compute"] == cell.compute, "of the whole run: what the law needs"
     trunk, branch = grid.cells[0], grid.cells[2]
-    again = sweep("run", path, *options, cwd=tmp_path)
-    assert again.returncode == 0 and "finished: " not in again.stdout
     shutil.rmtree(runs / branch.spec.spec_id)
     for kept in (runs / trunk.spec.spec_id / "branch_points").glob(f"step-{branch.first_step:08d}-*"):
         kept.unlink()
