@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from analysis.clusters import Groups, linked
 from analysis.compute_axes import EXACT, compute_on
 from analysis.multipliers.base import Floats
 from analysis.plan_file import LADDER_ROLES
@@ -26,6 +27,8 @@ class ArmPoints:
     num_seeds: Floats
     spec_ids: tuple[tuple[str, ...], ...]
     """Runs behind each point."""
+    trunks: tuple[tuple[str, ...], ...]
+    """Trunks that they share steps with."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -34,6 +37,11 @@ class ArmPoints:
     def num_sizes(self) -> int:
         """Distinct sizes."""
         return len(set(self.sizes))
+
+    @property
+    def clusters(self) -> Groups:
+        """Cluster of every point (`analysis.clusters`)."""
+        return linked(self.trunks)
 
     @property
     def inputs(self) -> dict[str, Floats]:
@@ -58,6 +66,7 @@ class ArmPoints:
             loss=self.loss[chosen],
             num_seeds=self.num_seeds[chosen],
             spec_ids=tuple(self.spec_ids[i] for i in chosen),
+            trunks=tuple(self.trunks[i] for i in chosen),
         )
 
 
@@ -85,4 +94,5 @@ def points_of(cells: pd.DataFrame, variant: str, axis: str = EXACT) -> ArmPoints
         loss=np.array([float(runs["val_loss"].mean()) for runs in groups]),
         num_seeds=np.array([float(len(runs)) for runs in groups]),
         spec_ids=tuple(tuple(runs["spec_id"]) for runs in groups),
+        trunks=tuple(tuple(runs["trunk"]) for runs in groups),
     )

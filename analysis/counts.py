@@ -9,11 +9,13 @@ from analysis.study import Study
 
 def count_runs(study: Study) -> dict[str, Any]:
     """Counts, the runs that are left out with their reasons, and notes on what limits the study."""
-    cells, plan = study.cells, study.plan
+    plan = study.plan
+    trunk = study.cells["role"] == "trunk"
+    trunks, cells = study.cells[trunk], study.cells[~trunk]
     counts = {status.value: int((cells["status"] == status.value).sum()) for status in Status}
     known = set(plan.by_spec)
     stray = [str(spec_id) for spec_id in study.runs["spec_id"] if spec_id not in known]
-    absent = sorted(known - set(study.runs["spec_id"]))
+    absent = sorted(known - set(study.runs["spec_id"]) - {c.spec_id for c in plan.cells if c.role == "trunk"})
     by_arm = {
         arm: {
             status.value: int(((cells["variant"] == arm) & (cells["status"] == status.value)).sum())
@@ -23,7 +25,11 @@ def count_runs(study: Study) -> dict[str, Any]:
     }
     excluded = study.runs[study.runs["excluded"].fillna(True).astype(bool)]
     return {
-        "planned": len(plan.cells),
+        "planned": sum(cell.role != "trunk" for cell in plan.cells),
+        "trunks": {
+            "planned": len(trunks),
+            **{status.value: int((trunks["status"] == status.value).sum()) for status in Status},
+        },
         **counts,
         "missing": counts["missing"] + len(absent),
         "not_in_plan": len(stray),
@@ -47,7 +53,7 @@ def count_runs(study: Study) -> dict[str, Any]:
 
 
 def _notes(study: Study) -> list[str]:
-    cells = study.cells
+    cells = study.cells[study.cells["role"] != "trunk"]
     used = cells[~cells["excluded"].astype(bool)]
     notes = []
     for arm in study.plan.arms:
@@ -72,9 +78,17 @@ def _notes(study: Study) -> list[str]:
             f"{len(repeated)} runs pass the data more than once (up to {worst['data_passes']:.2g} times, "
             f"{worst['size']}): their losses fall in steps and may not follow the law"
         )
-    branched = used[used["parent_id"] != ""]
+    shared = used[used["trunk"] != ""]
+    branched, continued = (shared[(shared["schedule"] == "wsd") == wsd] for wsd in (True, False))
+    if len(continued):
+        notes.append(
+            f"{len(continued)} runs continue another run (parent_id): not fresh runs of their length"
+        )
     if len(branched):
-        notes.append(f"{len(branched)} runs continue another run (parent_id): not fresh runs of their length")
+        notes.append(
+            f"{len(branched)} runs are branches of {branched['trunk'].nunique()} trunks: branches of one "
+            "trunk share its noise, so that every interval takes them as one"
+        )
     validation = sorted({int(v) for v in used["val_tokens"].dropna()})
     if len(validation) > 1:
         notes.append(f"validation sets of {', '.join(map(str, validation))} tokens are mixed")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.clusters import linked
 from analysis.multipliers.base import LEVEL, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope
@@ -83,8 +84,11 @@ def _seed_sd(arms: PairedArms) -> float | None:
     if dof == 0:
         return None
     weight = arms.num_seeds / arms.num_seeds.sum()
-    per_rung = weight / _slopes(arms)
-    return math.sqrt(squares / dof * float((per_rung**2 / arms.num_seeds).sum()))
+    per_pair = (weight / _slopes(arms) / arms.num_seeds)[arms.pair_rung]
+    # Pairs of one trunk as if wholly correlated: what the branches do not share would make it less.
+    unit = linked(arms.pair_trunks) if arms.clustered else np.arange(arms.num_pairs)
+    per_unit = np.bincount(unit, weights=per_pair)
+    return math.sqrt(squares / dof * float((per_unit**2).sum()))
 
 
 def _rate_shift(arms: PairedArms, rates: Sequence[Mapping[str, Any]]) -> float | None:

@@ -9,6 +9,7 @@ from scipy import stats
 
 from analysis.arm_points import ArmPoints, points_of
 from analysis.checklist import checklist
+from analysis.clusters import num_groups
 from analysis.counts import count_runs
 from analysis.fit_result import FitResult, FitStatus
 from analysis.forms.base import FORMS, Form, form_named
@@ -54,14 +55,24 @@ def usable_forms() -> list[Form]:
 
 
 def fit_arm(form: Form, points: ArmPoints, fixed: dict[str, float] | None = None) -> FitResult:
-    """The law of one arm; too few sizes give a result that says so."""
+    """The law of one arm; too few sizes give a result that says so.
+
+    Where points share trunks, the covariance is the jackknife's over clusters.
+    """
     free = len(form.parameters) - len(fixed or {})
     needed = max(MIN_SIZES, free + 1)
     if points.num_sizes < needed:
         return _without_answer(
             form, points, f"{points.num_sizes} distinct sizes with finished runs, {needed} needed"
         )
-    result = fit(
+    result = _fit(form, points, fixed)
+    if result.usable and num_groups(points.clusters) < len(points):
+        result = result.model_copy(update=_jackknife(form, points, result, fixed))
+    return result.model_copy(update={"spec_ids": points.all_spec_ids})
+
+
+def _fit(form: Form, points: ArmPoints, fixed: dict[str, float] | None) -> FitResult:
+    return fit(
         form,
         {name: points.inputs[name] for name in form.variables},
         points.loss,
@@ -69,7 +80,37 @@ def fit_arm(form: Form, points: ArmPoints, fixed: dict[str, float] | None = None
         fixed=fixed,
         group=points.variant,
     )
-    return result.model_copy(update={"spec_ids": points.all_spec_ids})
+
+
+def _jackknife(
+    form: Form, points: ArmPoints, whole: FitResult, fixed: dict[str, float] | None
+) -> dict[str, Any]:
+    """Errors of a law whose points share trunks: (G - 1) / G sum_g (theta_g - theta)(theta_g - theta)'.
+
+    None where the points without some cluster give no law: the fit's own would take the points for
+    independent.
+    """
+    clusters = points.clusters
+    num = num_groups(clusters)
+    told = f"{len(points)} points of {num} clusters (shared trunks)"
+    refits = [_fit(form, points.where(clusters != cluster), fixed) for cluster in range(num)]
+    if not all(result.usable for result in refits):
+        message = f"{told}: no standard errors, without one cluster there is no law"
+        return {"covariance": None, "standard_errors": {}, "message": _joined(whole.message, message)}
+    names = form.parameters
+    moves = np.array([[r.parameters[n] - whole.parameters[n] for n in names] for r in refits])
+    covariance = (num - 1) / num * moves.T @ moves
+    free = len(names) - len(fixed or {})
+    return {
+        "covariance": covariance.tolist(),
+        "standard_errors": dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True)),
+        "message": _joined(whole.message, f"{told}: standard errors by the jackknife over clusters"),
+        "diagnostics": whole.diagnostics | {"dof": float(max(num - free, 1))},
+    }
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _without_answer(form: Form, points: ArmPoints, message: str) -> FitResult:

@@ -7,7 +7,8 @@ rung i:
     M3  D_i = D_i(c) + E_b - E_v
 Tests: t-test of c = 0 on the rungs' d_i; t-test of the slope of ln[(L_b - E)/(L_v - E)] on x ("paired
 slope"); F-test of M3 against M1; AICc with n = number of rungs. M1 is reported unless the paired slope
-test prefers M2 at 5 %.
+test prefers M2 at 5 %. Where rungs share trunks the t-tests count clusters, and M3's test and AICc, which
+need independent rungs, are not given.
 """
 
 import math
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
+from analysis.clusters import Groups, cluster_covariance, num_groups
 from analysis.multipliers.base import LEVEL, Floats, PairedArms, RefusalError
 from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope
@@ -44,7 +46,7 @@ def compare_models(arms: PairedArms) -> list[dict[str, Any]]:
         return [{"variant": arms.variant, "model": None, "status": f"refused: {refusal}"}]
     if headline.without_noise:
         return [{"variant": arms.variant, "model": None, "status": headline.status}]
-    result = estimate_pair_slope(*inputs_of(arms))
+    result = estimate_pair_slope(*inputs_of(arms), clusters=arms.clusters)
     x = (np.log(arms.compute_baseline) + np.log(arms.compute_variant)) / 2
     x = x - np.average(x, weights=arms.num_seeds)
     difference = arms.loss_baseline - arms.loss_variant
@@ -65,7 +67,7 @@ def compare_models(arms: PairedArms) -> list[dict[str, Any]]:
             "meaning": meaning,
             "parameters": [float(p) for p in fitted[name][0]],
             "rss": fitted[name][1],
-            "aicc": _aicc(fitted[name][1], len(x), free + 1),
+            "aicc": None if arms.clustered else _aicc(fitted[name][1], len(x), free + 1),
             "test": tests[name][0],
             "p": tests[name][1],
             "preferred": name == preferred,
@@ -75,19 +77,29 @@ def compare_models(arms: PairedArms) -> list[dict[str, Any]]:
     ]
 
 
-def paired_slope_test(x: Floats, log_ratio: Floats, weights: Floats) -> float | None:
-    """p of slope 0 in the weighted regression of ln[(L_b - E)/(L_v - E)] on ln C; None for fewer than 3."""
-    n = len(x)
+def paired_slope_test(
+    x: Floats, log_ratio: Floats, weights: Floats, clusters: Groups | None = None
+) -> float | None:
+    """p of slope 0 in the weighted regression of ln[(L_b - E)/(L_v - E)] on ln C; None for fewer than 3.
+
+    Points of one cluster count as one: see `analysis.clusters.cluster_covariance`.
+    """
+    n = len(x) if clusters is None else num_groups(clusters)
     if n < 3:
         return None
     w = weights / weights.sum()
     z, y = x - w @ x, log_ratio - w @ log_ratio
     spread = float(w @ z**2)
     slope = float(w @ (z * y)) / spread
-    variance = float(w @ (y - slope * z) ** 2) / (n - 2) / spread
+    variance, dof = float(w @ (y - slope * z) ** 2) / (n - 2) / spread, n - 2.0
+    if clusters is not None and n < len(x):
+        line_1K2 = np.stack([np.ones_like(z), z], axis=-1)[None]
+        by_cluster = cluster_covariance(clusters, line_1K2, w[None], (y - slope * z)[None])
+        variance = float(by_cluster.covariance[0, 1, 1])
+        dof = float(by_cluster.dof(np.array([[0.0, 1.0]]))[0])
     if variance <= 0:
         return None
-    return float(2 * stats.t.sf(abs(slope) / math.sqrt(variance), n - 2))
+    return float(2 * stats.t.sf(abs(slope) / math.sqrt(variance), dof))
 
 
 def _difference(result: PairSlope, arms: PairedArms, ln_m: Floats) -> Floats:
@@ -138,11 +150,12 @@ def _tests(
         "M1": ("", None),
         "M2": (
             "paired slope: t-test of the slope of ln[(L_b - E)/(L_v - E)] on ln C",
-            paired_slope_test(x, log_ratio, arms.num_seeds),
+            paired_slope_test(x, log_ratio, arms.num_seeds, arms.clusters),
         ),
         "M3": (
-            "F-test of M3 against M1 on the paired differences",
-            _f_test(fitted["M1"][1], fitted["M3"][1], 1, n - 2),
+            "F-test of M3 against M1 on the paired differences"
+            + (": not given, runs that share a trunk are not independent" if arms.clustered else ""),
+            None if arms.clustered else _f_test(fitted["M1"][1], fitted["M3"][1], 1, n - 2),
         ),
     }
 

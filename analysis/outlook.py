@@ -67,14 +67,21 @@ def outlook_lines(design: Design, multipliers: Sequence[float] = MULTIPLIERS_SHO
 
 
 def outlook(cells: Sequence[Mapping[str, Any]], pilot: Design = ASSUMED) -> list[str]:
-    """`outlook_lines` of a plan's cells (as in plan.json), counting one arm's ladder."""
+    """`outlook_lines` of a plan's cells (as in plan.json), counting one arm's ladder.
+
+    The branches of a trunk share its noise: they count as one run, at the geometric mean of their budgets.
+    """
     ladder = [cell for cell in cells if cell["role"] == "ladder"]
     arm = ladder[0]["variant"] if ladder else ""
-    rungs: dict[tuple[str, float], int] = {}
+    own: dict[str, list[Mapping[str, Any]]] = {}
     for cell in ladder:
         if cell["variant"] == arm:
-            key = (str(cell["size"]), float(cell["budget"]))
-            rungs[key] = rungs.get(key, 0) + 1
+            own.setdefault(cell.get("parent_id") or cell["spec_id"], []).append(cell)
+    rungs: dict[tuple[str, float], int] = {}
+    for runs in own.values():
+        budget = math.exp(sum(math.log(run["budget"]) for run in runs) / len(runs))
+        key = (str(runs[0]["size"]), float(f"{budget:.9g}"))
+        rungs[key] = rungs.get(key, 0) + 1
     return outlook_lines(design_of_plan(rungs, pilot))
 
 

@@ -172,4 +172,5 @@ def _assemble(pairs: Pairs, axis: str) -> PairedArms:
         pair_spec_ids=tuple(zip(left["spec_id"], right["spec_id"], strict=True)),
         notes=pairs.notes,
         control=bool((right["role"] == "overhead_only").all()),
+        pair_trunks=tuple(zip(left["trunk"], right["trunk"], strict=True)),
     )

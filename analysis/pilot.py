@@ -2,6 +2,7 @@
 
 import math
 
+from analysis.clusters import linked, num_groups
 from analysis.comparison import HEADLINE, MATCHED, Comparison, Question
 from analysis.compute_axes import EXACT
 from analysis.simulation import Design
@@ -25,7 +26,9 @@ def design_of_pilot(study: Study, variant: str) -> Design:
     facts, arms = answer.estimate.facts, answer.arms
     loss = float((arms.loss_baseline * arms.num_seeds).sum() / arms.num_seeds.sum())
     slope = facts["exponent"] * (loss - facts["irreducible"])
-    difference_sd = facts["pair_sd"] * slope * math.sqrt(float(arms.num_seeds.sum()))
+    # Independent pairs: those of one trunk are one.
+    pairs = num_groups(linked(arms.pair_trunks)) if arms.clustered else arms.num_pairs
+    difference_sd = facts["pair_sd"] * slope * math.sqrt(pairs)
     one_rung_a_size = len(arms.sizes) == arms.num_sizes
     return Design(
         num_sizes=arms.num_sizes,

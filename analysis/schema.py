@@ -99,7 +99,12 @@ RUN_COLUMNS: tuple[Column, ...] = (
     Column("processes", "int", "", "processes that shared every batch", True),
     Column("strategy", "str", "", "how they shared the model: single, ddp or fsdp", True),
     Column("compile", "bool", "", "whether torch.compile was used", True),
-    Column("kernels", "str", "", "row kernels: c or torch; other rounding"),
+    Column(
+        "kernels",
+        "str",
+        "",
+        "row kernels: c, torch, or fla and its version; other rounding",
+    ),
     Column("torch_version", "str", "", "torch that trained the run"),
     Column("git_sha", "str", "", "commit of the code that trained the run"),
     Column("started_at", "str", "UTC", "start of the first attempt, ISO 8601"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from analysis.clusters import Groups
 from analysis.multipliers.base import LEVEL, Floats
 from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
 
@@ -33,6 +34,15 @@ class Design:
     """Baseline loss at the geometric middle."""
     overhead: float = 0.0
     """Extra FLOPs of the variant, as a share."""
+    num_budgets: int = 1
+    """Of every size, a factor of two apart around its place on the ladder: branches of one trunk."""
+    trunk_share: float = 0.0
+    """Of the seed variance that the branches of one trunk have in common."""
+
+    @property
+    def clusters(self) -> Groups:
+        """Cluster of every rung: its size."""
+        return np.repeat(np.arange(self.num_sizes), self.num_budgets)
 
     @property
     def slope(self) -> float:
@@ -59,20 +69,27 @@ class Simulated:
 def simulate(design: Design, compute_multiplier: float, num_studies: int, seed: int) -> Simulated:
     """Draw ``num_studies`` studies in which the variant's multiplier is ``compute_multiplier``."""
     rng = np.random.default_rng(seed)
-    shape = (num_studies, design.num_sizes)
-    x = np.linspace(-0.5, 0.5, design.num_sizes) * math.log(design.compute_range)
-    x_b = np.broadcast_to(x, shape)
+    size_K = design.clusters
+    shape, sizes = (num_studies, len(size_K)), (num_studies, design.num_sizes)
+    place = np.linspace(-0.5, 0.5, design.num_sizes) * math.log(design.compute_range)
+    offset = math.log(2) * (np.arange(design.num_budgets) - (design.num_budgets - 1) / 2)
+    x_b = np.broadcast_to(place[size_K] + np.tile(offset, design.num_sizes), shape)
     x_v = x_b + math.log1p(design.overhead)
-    seeds = np.broadcast_to(np.asarray(design.num_seeds, float), shape)
+    seeds = np.broadcast_to(np.broadcast_to(np.asarray(design.num_seeds, float), sizes)[:, size_K], shape)
     amplitude = design.loss - design.irreducible
     common = rng.normal(size=shape)
     own, shared = math.sqrt(1 - design.correlation), math.sqrt(design.correlation)
-    shift = design.irreducible + design.lack_of_fit * rng.normal(size=shape)
+    shift = (design.irreducible + design.lack_of_fit * rng.normal(size=sizes))[:, size_K]
+    noise = [shared * common + own * rng.normal(size=shape) for _ in range(2)]
+    if design.trunk_share:
+        trunk = rng.normal(size=sizes)
+        whole, part = math.sqrt(1 - design.trunk_share), math.sqrt(design.trunk_share)
+        noise = [
+            whole * rest + part * (shared * trunk + own * rng.normal(size=sizes))[:, size_K] for rest in noise
+        ]
     losses = [
-        amplitude * np.exp(-design.exponent * at)
-        + shift
-        + design.seed_sd * (shared * common + own * rng.normal(size=shape)) / np.sqrt(seeds)
-        for at in (x_b, x_v + math.log(compute_multiplier))
+        amplitude * np.exp(-design.exponent * at) + shift + design.seed_sd * rest / np.sqrt(seeds)
+        for at, rest in zip((x_b, x_v + math.log(compute_multiplier)), noise, strict=True)
     ]
     return Simulated(x_b, x_v, losses[0], losses[1], seeds)
 
@@ -106,9 +123,14 @@ def coverage(
     seed: int,
     *,
     irreducible: float | None = None,
+    clustered: bool = True,
 ) -> Coverage:
-    """Coverage of the headline (or of the headline with E held) over simulated studies."""
-    result = estimate_pair_slope(*simulate(design, compute_multiplier, num_studies, seed).inputs, irreducible)
+    """Coverage of the headline (or of the headline with E held) over simulated studies.
+
+    ``clustered``: whether the estimator is told which rungs share a trunk.
+    """
+    inputs = simulate(design, compute_multiplier, num_studies, seed).inputs
+    result = estimate_pair_slope(*inputs, irreducible, design.clusters if clustered else None)
     lo, hi = intervals(result)
     truth = math.log(compute_multiplier)
     return Coverage(

@@ -103,7 +103,11 @@ class Study:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """`runs` with size, pair_id, role and params of the plan beside them; planned runs only."""
+        """`runs` with size, pair_id, role, params and trunk of the plan beside them; planned runs only.
+
+        ``trunk``: the run whose steps it shares, as the plan says or else the record (parent_id). The plan
+        comes first: runs of one trajectory share their noise even where each was trained alone.
+        """
         facts = pd.DataFrame(
             [
                 {
@@ -112,12 +116,14 @@ class Study:
                     "size": c.size,
                     "role": c.role,
                     "params": c.params,
+                    "trunk": c.parent_id,
                 }
                 for c in self.plan.cells
             ],
-            columns=["spec_id", "pair_id", "size", "role", "params"],
+            columns=["spec_id", "pair_id", "size", "role", "params", "trunk"],
         )
-        return self.runs.merge(facts, on="spec_id", how="inner", validate="one_to_one")
+        cells = self.runs.merge(facts, on="spec_id", how="inner", validate="one_to_one")
+        return cells.assign(trunk=cells["trunk"].where(cells["trunk"] != "", cells["parent_id"].fillna("")))
 
     @cached_property
     def curves(self) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.multipliers.base import LEVEL, Estimate, PairedArms, RefusalError
+from analysis.multipliers.clustered import rungs_where
 from analysis.multipliers.pair_slope import pair_slope
 from analysis.pair_bootstrap import bootstrap_pairs
 
@@ -22,9 +23,9 @@ DECIMALS = (3, 2)
 def variations(arms: PairedArms) -> Iterator[dict[str, Any]]:
     """Rows of sensitivity.json: sizes left out, one loss corrupted, the bootstrap, rounding."""
     for size in dict.fromkeys(arms.sizes):
-        rest = _subset(arms, np.array([other != size for other in arms.sizes]))
+        rest = rungs_where(arms, np.array([other != size for other in arms.sizes]))
         yield row_of(arms, "leave_one_size_out", size, partial(pair_slope, rest, LEVEL))
-    rest = _subset(arms, arms.budget < arms.budget.max())
+    rest = rungs_where(arms, arms.budget < arms.budget.max())
     largest = f"{arms.budget.max():.4g}"
     yield row_of(arms, "leave_largest_budget_out", largest, partial(pair_slope, rest, LEVEL))
     yield _worst_corruption(arms)
@@ -36,6 +37,8 @@ def variations(arms: PairedArms) -> Iterator[dict[str, Any]]:
 
 def _bootstrap(arms: PairedArms) -> dict[str, Any]:
     name = "sizes, then seeds; percentile"
+    if arms.clustered:
+        name = "clusters, then trunks; percentile"
     try:
         found = bootstrap_pairs(arms)
     except RefusalError as refusal:
@@ -66,28 +69,6 @@ def _worst_corruption(arms: PairedArms) -> dict[str, Any]:
         return rows[0]
     middle = float(np.median([row["compute_multiplier"] for row in answered]))
     return max(answered, key=lambda row: abs(math.log(row["compute_multiplier"] / middle)))
-
-
-def _subset(arms: PairedArms, keep: np.ndarray) -> PairedArms:
-    chosen = np.flatnonzero(keep)
-    renumber = {int(old): new for new, old in enumerate(chosen)}
-    pairs = np.isin(arms.pair_rung, chosen)
-    return dataclasses.replace(
-        arms,
-        sizes=tuple(arms.sizes[i] for i in chosen),
-        **{
-            name: getattr(arms, name)[chosen]
-            for name in (
-                *("budget", "params_baseline", "params_variant", "tokens", "compute_baseline"),
-                *("compute_variant", "loss_baseline", "loss_variant", "num_seeds"),
-            )
-        },
-        pair_rung=np.array([renumber[int(k)] for k in arms.pair_rung[pairs]], dtype=np.int64),
-        pair_spec_ids=tuple(ids for ids, kept in zip(arms.pair_spec_ids, pairs, strict=True) if kept),
-        pair_seed=arms.pair_seed[pairs],
-        pair_loss_baseline=arms.pair_loss_baseline[pairs],
-        pair_loss_variant=arms.pair_loss_variant[pairs],
-    )
 
 
 def _rounded(arms: PairedArms, decimals: int) -> PairedArms:

@@ -53,8 +53,14 @@ class Decoder(nn.Module):
         return self.logits(tokens_BT, self.positions(0, tokens_BT.shape[1]))
 
     def positions(self, start: int, count: int) -> WholeSequences:
-        """Positions from ``start`` on that see each other alone."""
+        """Positions from ``start`` on that see each other alone.
+
+        Raises:
+            ValueError: beyond the model's ``seq_len``.
+        """
         end = start + count
+        if end > self.shape.seq_len:
+            raise ValueError(f"{end} positions: the model has {self.shape.seq_len} (seq_len)")
         return WholeSequences(self.cosine_TC[start:end], self.sine_TC[start:end])
 
     def logits(self, tokens_BT: Int[Tensor, "B T"], positions: Positions) -> Float[Tensor, "B T V"]:

@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from attnres.fused_reads import find_read
+from attnres.kernels.plain import wide
 from attnres.kernels.workspace import Layout
 from attnres.mixing import Source, absorb, read, read_normalised
-from attnres.norm import product_dtype
+from attnres.norm import product_dtype, rms_norm
 from attnres.streams.base import Mixture, State
 
 
@@ -22,7 +24,7 @@ class DepthAttention(nn.Module):
     State: the effective queries (reads, D), then value, logits and ports of every source, in order. The
     last source is the running sum of the current block, if that block has begun; the next write replaces
     it by a new tensor. Without gradients, where the C kernels serve: the queries and a workspace that holds
-    all sources and is written in place.
+    all sources and is written in place. Where a fused read serves (`attnres.fused_reads`): the sources alone.
 
     Args:
         width: channels.
@@ -50,6 +52,8 @@ class DepthAttention(nn.Module):
 
     def start(self, x_BTD: Float[Tensor, "B T D"]) -> State:
         """The embedding is the first source of every read."""
+        if wide(x_BTD).dtype == torch.float32 and find_read(x_BTD.device, self.width) is not None:
+            return (wide(x_BTD),)
         queries_RD = self.pseudo_queries * self.key_gains
         if not torch.is_grad_enabled():
             memory = self._layout.allocate(x_BTD, queries_RD)
@@ -60,10 +64,17 @@ class DepthAttention(nn.Module):
 
     def read(self, state: State, site: int) -> Float[Tensor, "B T D"]:
         """Attention of read ``site`` over every source there is."""
+        if _fused(state):
+            fused = find_read(state[0].device, self.width)
+            assert fused is not None, "it served when the state began"
+            return fused(state, self.pseudo_queries[site], self.key_gains[site])
         return read(*self._unpack(state, site))
 
     def read_normalised(self, state: State, site: int, gain_D: Tensor) -> Float[Tensor, "B T D"]:
         """RMSNorm of `read`, in one pass."""
+        if _fused(state):
+            y_BTD: Tensor = rms_norm(self.read(state, site), gain_D)
+            return y_BTD
         if len(state) == 2:
             count = len(self._written[site])
             return self._layout.mix_and_norm(state[1], count, site, gain_D, product_dtype(gain_D))
@@ -72,6 +83,9 @@ class DepthAttention(nn.Module):
 
     def write(self, state: State, site: int, y_BTD: Float[Tensor, "B T D"]) -> State:
         """Begin a new source at the first site of a block, or replace the running sum by a new tensor."""
+        if _fused(state):
+            new = site in self.starts
+            return (*state, wide(y_BTD)) if new else (*state[:-1], state[-1] + wide(y_BTD))
         queries_RD = state[0]
         if len(state) == 2:
             slot, add = len(self._written[site + 1]) - 1, site not in self.starts
@@ -141,6 +155,10 @@ class DepthAttention(nn.Module):
     def _unpack(self, state: State, site: int) -> tuple[list[Source], tuple[int, ...]]:
         """Sources of read ``site``, and which of each source's reads it is."""
         written = self._written[site]
+        if _fused(state):
+            queries_RD = self.pseudo_queries * self.key_gains
+            found = [absorb(None, value, queries_RD, site, 1, recompute=False) for value in state]
+            return found, (0,) * len(written)
         if len(state) == 2:
             views = self._layout.views(state[1], len(written))
             return [Source(value, logits, ()) for value, logits in views], (site,) * len(written)
@@ -151,3 +169,8 @@ class DepthAttention(nn.Module):
             sources.append(Source(state[cursor], state[cursor + 1], state[cursor + 2 : end]))
             cursor = end
         return sources, self._positions[site]
+
+
+def _fused(state: State) -> bool:
+    """Whether the state is that of a fused read: sources alone; others begin with the queries (R, D)."""
+    return state[0].dim() == 3

@@ -19,8 +19,13 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Normalised ``x_BTD``, in the type that the products after it compute in."""
-        y: Tensor = _RmsNorm.apply(x_BTD, self.gain, product_dtype(x_BTD))  # type: ignore[no-untyped-call]
-        return y
+        return rms_norm(x_BTD, self.gain)
+
+
+def rms_norm(x_BTD: Float[Tensor, "B T D"], gain_D: Tensor) -> Float[Tensor, "B T D"]:
+    """`RMSNorm` with the gain ``gain_D``."""
+    y: Tensor = _RmsNorm.apply(x_BTD, gain_D, product_dtype(x_BTD))  # type: ignore[no-untyped-call]
+    return y
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -148,7 +148,7 @@ def rows() -> list[dict[str, Any]]:
             checkpoint_seconds=2 * Settings().checkpoint_seconds,  # of which the bare loop takes half
         )
         settings.runs.mkdir()
-        prepare_store(store_uri(settings.runs))
+        prepare_store(store_uri(settings.runs), settings.runs)
         record = run(spec, settings)
     assert record.status is RunStatus.FINISHED, "the run that is timed did not finish"
     data = dataset.data

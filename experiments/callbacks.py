@@ -186,8 +186,3 @@ class Recorder(lightning.Callback):
         uniform = math.log(module.spec.shape.vocab_size)
         if module.step > module.spec.train.warmup and module.last_loss > 2 * uniform:
             raise DivergedError(module.step, f"loss {module.last_loss:.3g} is over twice a uniform guess's")
-
-
-def evaluation_steps(steps: int, evaluations: int) -> set[int]:
-    """Steps after which a run of ``steps`` validates: evenly spaced, the last one at the end."""
-    return {round(steps * k / evaluations) for k in range(1, evaluations + 1)} - {0}

@@ -30,6 +30,7 @@ ARTEFACTS = ("spec.json", RECORD_FILE, METRICS_FILE, "dynamics.parquet", "log.tx
 
 logger = logging.getLogger(__name__)
 
+SQLITE = "sqlite:///"
 LOCK_SECONDS = 120.0
 MOST_IN_A_BATCH = 1000
 """MLflow's own limit of metrics in one call."""
@@ -43,9 +44,9 @@ MLFLOW_STATUS = {
 
 
 class Store:
-    """A client of the store, and the experiment in it."""
+    """A client of the store at ``uri``, and the experiment in it; ``runs``: folder of the run directories."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, runs: Path) -> None:
         set_environment()
         from mlflow import MlflowClient
 
@@ -53,14 +54,17 @@ class Store:
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # what it raises is told once, by the tracker
         with _schema_lock(uri):
             self.client: Any = MlflowClient(tracking_uri=uri)
-            self.experiment_id = self._experiment(_artefact_location(uri))
+            self.experiment_id = self._experiment(_artefact_location(uri, runs), moves=uri.startswith(SQLITE))
 
-    def _experiment(self, location: str | None) -> str:
-        """Id of the experiment, made if it is missing, whoever else is making it."""
+    def _experiment(self, location: str | None, *, moves: bool) -> str:
+        """Id of the experiment, made if it is missing, whoever else is making it.
+
+        Where the store ``moves`` with its files, one made elsewhere is set aside.
+        """
         from mlflow.exceptions import MlflowException
 
         known = self.client.get_experiment_by_name(EXPERIMENT)
-        if known is not None and location not in (None, known.artifact_location):
+        if moves and known is not None and location != known.artifact_location:
             self._set_aside(known)
             known = None
         if known is None:
@@ -100,18 +104,22 @@ def set_environment() -> None:
 
 def _schema_lock(uri: str) -> AbstractContextManager[Any]:
     """Held while a SQLite store may be created: 8 of 8 processes died otherwise (case M01)."""
-    if not uri.startswith("sqlite:///"):
+    if not uri.startswith(SQLITE):
         return nullcontext()
-    path = Path(uri.removeprefix("sqlite:///"))
+    path = Path(uri.removeprefix(SQLITE))
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
 
 
-def _artefact_location(uri: str) -> str | None:
-    """Beside a SQLite file; a server decides for itself."""
-    if not uri.startswith("sqlite:///"):
+def _artefact_location(uri: str, runs: Path) -> str | None:
+    """Beside a SQLite file; of another database beside the runs; a server decides for itself.
+
+    A database that is told nothing would have them in whatever folder a process happens to run in.
+    """
+    if uri.startswith(("http://", "https://")):
         return None
-    return (Path(uri.removeprefix("sqlite:///")).resolve().parent / "mlflow_artefacts").as_uri()
+    beside = Path(uri.removeprefix(SQLITE)).parent if uri.startswith(SQLITE) else runs
+    return (beside.resolve() / "mlflow_artefacts").as_uri()
 
 
 class MirroredRun:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from attnres import kernels
+from attnres import fused_reads, kernels
 from attnres.accounting import FlopCount, ParameterCount, count_parameters, flops_per_token
 from attnres.initialise import build
 from experiments.callbacks import Recorder
@@ -87,11 +87,17 @@ def make_record(
         processes=settings.processes,
         strategy=settings.strategy if settings.processes > 1 else "single",
         compile=False,  # docs/decisions/2026-11-29-compile-in-bf16.md
-        kernels=kernels.backend() if inputs.device.type == "cpu" else "torch",
+        kernels=_kernels(spec, inputs.device),
         torch_version=torch.__version__,
         git_sha=git_sha(),
         started_at=start.started_at,
     )
+
+
+def _kernels(spec: RunSpec, device: torch.device) -> str:
+    if device.type == "cpu":
+        return kernels.backend()
+    return fused_reads.name(device, spec.shape.width) or "torch"
 
 
 def _throughput(spec: RunSpec, recorder: Recorder | None) -> float | None:

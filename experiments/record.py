@@ -103,7 +103,7 @@ class RunRecord(BaseModel):
     """``single``, ``ddp`` or ``fsdp``: how they shared the model (`experiments.parallel`)."""
     compile: bool
     kernels: str
-    """``c`` or ``torch``: what the row kernels ran on (`attnres.kernels`)."""
+    """``c``, ``torch`` or ``fla 0.5.2``: what the row kernels ran on (`attnres.kernels`, `fused_reads`)."""
     torch_version: str
     git_sha: str
     started_at: str

@@ -14,6 +14,7 @@ from attnres.errors import UserError, one_line
 from attnres.files import remove_leftovers
 from attnres.initialise import build
 from experiments.attempts import count_attempt, note_failure
+from experiments.branch import branch_off, origin_of
 from experiments.callbacks import DivergedError, Recorder, Stop
 from experiments.checkpoint import CHECKPOINTS, LoadedCheckpoint, load_checkpoint, load_latest
 from experiments.data.base import DATASETS
@@ -25,7 +26,7 @@ from experiments.history import History
 from experiments.module import TrainingModule
 from experiments.outcome import Inputs, Start, make_record
 from experiments.parallel import choose
-from experiments.record import RECORD_FILE, RunRecord, RunStatus, read_record, write_record
+from experiments.record import RECORD_FILE, RunRecord, RunStatus, write_record
 from experiments.run_folder import LOG_FILE, locked, prepare_folder
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
@@ -33,14 +34,11 @@ from experiments.tracking import NoTracker, Tracker, open_tracker
 from experiments.trainer import Steps, make_trainer
 from experiments.trunk import (
     agenda_of,
-    branch_off,
     branches_of,
     check_branches,
-    first_lacking,
+    final_record,
     load_trunk,
-    origin_of,
     remember_branches,
-    unfinished,
 )
 from experiments.validation import VALIDATION_TOKENS
 
@@ -63,7 +61,7 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
     check_branches(spec, settings.branches)
     run_dir = settings.runs / spec.spec_id
     with joined(settings, spec.spec_id) as group, ExitStack() as held:
-        done = group.lead(lambda: finished(run_dir, settings))
+        done = group.lead(lambda: final_record(run_dir, settings))
         if done is not None:
             return done
         inputs = _load(spec, settings, group)
@@ -71,16 +69,6 @@ def run(spec: RunSpec, settings: Settings) -> RunRecord:
         if done is not None:
             return done
         return _Attempt(spec, settings, run_dir, inputs, group).execute()
-
-
-def finished(run_dir: Path, settings: Settings) -> RunRecord | None:
-    """The record of a run that is not to be trained again."""
-    record = read_record(run_dir)
-    if record is None or not record.status.done:
-        return None
-    lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
-    reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
-    return record if reached else None
 
 
 def _load(spec: RunSpec, settings: Settings, group: Group) -> Inputs:
@@ -95,7 +83,7 @@ def _take(spec: RunSpec, settings: Settings, held: ExitStack) -> RunRecord | Non
     """Hold the lock of the run's folder; the record if another process has finished the run meanwhile."""
     run_dir = prepare_folder(spec, settings)
     held.enter_context(locked(run_dir))
-    done = finished(run_dir, settings)
+    done = final_record(run_dir, settings)
     if done is None:
         remove_leftovers(run_dir)
         (run_dir / RECORD_FILE).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from experiments.record import RunRecord, RunStatus, read_record
 from experiments.settings import Settings
 from experiments.signals import SIGNALS, exit_with, interrupting
 from experiments.spec import RunSpec
+from experiments.trunk import final_record
 
 GRACE_SECONDS = 30
 """How long the processes that are left may take to write a checkpoint and a record before they are killed."""
@@ -49,8 +50,8 @@ def train(spec: RunSpec, settings: Settings) -> RunRecord:
         return run(spec, settings)
     check_feasible(spec)
     check_processes(spec, settings)
-    done = read_record(settings.runs / spec.spec_id)
-    if done is not None and done.status.done and not settings.branches:
+    done = final_record(settings.runs / spec.spec_id, settings)
+    if done is not None:
         return done
     find_device(settings, settings.processes)
     with tempfile.TemporaryDirectory(prefix="attnres-") as folder:

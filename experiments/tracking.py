@@ -78,14 +78,14 @@ def store_uri(runs: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs.resolve()}/mlflow.db"
 
 
-def prepare_store(uri: str) -> None:
+def prepare_store(uri: str, runs: Path) -> None:
     """Create the store's schema and experiment if they are missing; any number of processes may call it.
 
     Raises:
         UserError: the store cannot be reached or written.
     """
     try:
-        Store(uri)
+        Store(uri, runs)
     except Exception as error:  # MLflow, SQLAlchemy, HTTP and the file system each raise their own
         raise UserError(
             f"{without_password(uri)}: the MLflow store cannot be opened ({_short(error)}); check "
@@ -113,8 +113,11 @@ def sync(run_dirs: Sequence[Path], uri: str, grid: str = "") -> int:
     Raises:
         UserError: the store cannot be reached; or, after all others are in it, files of runs are damaged.
     """
-    prepare_store(uri)
-    store = Store(uri)
+    if not run_dirs:
+        return 0
+    runs = run_dirs[0].parent
+    prepare_store(uri, runs)
+    store = Store(uri, runs)
     count, problems = 0, []
     for run_dir in run_dirs:
         try:
@@ -219,7 +222,9 @@ class MlflowTracker:
 
     def _send(self, rows: list[Row], *, last: bool) -> None:
         if self._run is None:
-            self._run = MirroredRun(Store(self.uri), self.spec, self.run_dir, self.settings)
+            self._run = MirroredRun(
+                Store(self.uri, self.settings.runs), self.spec, self.run_dir, self.settings
+            )
             self._run.resume()
         self._run.send(rows)
         if last:

@@ -2,8 +2,8 @@
 
 A trunk is a run of its own (constant rate after warm-up). A branch is a run of schedule wsd whose stable
 steps the trunk has trained: it starts from the trunk's checkpoint at its branch point and ends bit for bit as
-if it had trained from step 1. Who branches is operational: it is in `Settings`, never in a spec. A trunk's
-folder remembers all that it was ever asked for (branches.json), a branch's where it came from (trunk.json).
+if it had trained from step 1 (`experiments.branch`). Who branches is operational: it is in `Settings`, never
+in a spec. A trunk's folder remembers all that it was ever asked for (branches.json).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from attnres.errors import UserError
 from attnres.files import write_json
 from attnres.frozen import Frozen
 from attnres.json_files import read_model
-from experiments.callbacks import evaluation_steps
 from experiments.checkpoint import (
     BRANCH_POINTS,
     CHECKPOINTS,
@@ -26,24 +23,18 @@ from experiments.checkpoint import (
     intact_checkpoint,
     load_latest,
 )
-from experiments.dynamics import DYNAMICS_FILE, probe_steps, read_dynamics, write_dynamics
-from experiments.history import METRICS_FILE, Row, read_rows, write_rows
-from experiments.mirror import DEPTH
-from experiments.record import read_record
-from experiments.run_folder import SPEC_FILE
+from experiments.dynamics import DYNAMICS_FILE, probe_steps, read_dynamics
+from experiments.history import METRICS_FILE, read_rows
+from experiments.record import RunRecord, read_record
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
+from experiments.validation import evaluation_steps
 
 BRANCHES_FILE = "branches.json"
-TRUNK_FILE = "trunk.json"
 
 
 class _Branches(Frozen):
     branches: tuple[Branch, ...]
-
-
-class _Origin(Frozen):
-    trunk: str = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ def trunk_of(branches: Sequence[RunSpec]) -> RunSpec:
             raise UserError(
                 f"recipe {spec.train.recipe}: schedule {spec.train.schedule} has no trunk; use a wsd recipe"
             )
-        if difference := _difference(spec, longest):
+        if difference := difference_of(spec, longest):
             raise UserError(
                 f"recipe {spec.train.recipe}: {difference} differs between budgets of one size, so that no "
                 "trunk can serve them; it may depend on the parameters only"
@@ -80,7 +71,7 @@ def trunk_of(branches: Sequence[RunSpec]) -> RunSpec:
     return RunSpec.model_validate(fields)
 
 
-def _difference(one: RunSpec, other: RunSpec) -> str:
+def difference_of(one: RunSpec, other: RunSpec) -> str:
     """The first field, schedule and length apart, in which two runs differ; empty if they share steps."""
     left, right = _shared_fields(one), _shared_fields(other)
     return next((name for name in left if left[name] != right[name]), "")
@@ -170,6 +161,19 @@ def has_branch_point(run_dir: Path, step: int) -> bool:
     return intact_checkpoint(run_dir / BRANCH_POINTS, step) is not None
 
 
+def final_record(run_dir: Path, settings: Settings) -> RunRecord | None:
+    """The record of a run that is not to be trained again: it finished or diverged.
+
+    A trunk is to be trained again where its branches lack something of it.
+    """
+    record = read_record(run_dir)
+    if record is None or not record.status.done:
+        return None
+    lacking = first_lacking(run_dir, settings, unfinished(run_dir, settings.branches))
+    reached = lacking is None or (record.failed_at_step is not None and lacking >= record.failed_at_step)
+    return record if reached else None
+
+
 def first_lacking(run_dir: Path, settings: Settings, branches: Collection[Branch]) -> int | None:
     """The earliest step that a trunk must train (again) for ``branches``; None if it left all they need."""
     if not branches:
@@ -196,67 +200,3 @@ def load_trunk(
         last = min(last, lacking - 1)
     drop_checkpoints(run_dir / CHECKPOINTS, after=last)
     return load_latest(run_dir / CHECKPOINTS, tell, beside=run_dir / BRANCH_POINTS, last=last)
-
-
-def origin_of(run_dir: Path) -> str:
-    """spec_id of the trunk that the run in ``run_dir`` started from; empty for a run of its own.
-
-    Raises:
-        UserError: the file that says so is damaged.
-    """
-    path = run_dir / TRUNK_FILE
-    if not path.exists():
-        return ""
-    return read_model(path, _Origin, f"delete {run_dir} to branch again").trunk
-
-
-def branch_off(spec: RunSpec, settings: Settings, run_dir: Path, parent: str) -> LoadedCheckpoint:
-    """The state of trunk ``parent`` at the branch point of ``spec``; its history up to there is copied.
-
-    Of the trunk's rows and readings only those become the branch's that it would have made itself.
-
-    Raises:
-        UserError: ``parent`` is no trunk of this run, or has not left what it needs.
-    """
-    trunk_dir, step = settings.runs / parent, spec.stable_steps
-    what = f"trunk {parent}"
-    advice = "train the trunk (the same sweep does it)"
-    if not (trunk_dir / SPEC_FILE).exists():
-        raise UserError(f"{what}: not in {settings.runs}; {advice}")
-    trunk = read_model(trunk_dir / SPEC_FILE, RunSpec, f"move {trunk_dir} away and {advice}")
-    difference = "schedule" if trunk.train.schedule != "constant" else _difference(spec, trunk)
-    if spec.train.schedule != "wsd" or difference:
-        raise UserError(f"{what}: is none of run {spec.spec_id}: {difference or 'schedule'} differs")
-    path = intact_checkpoint(trunk_dir / BRANCH_POINTS, step)
-    if path is None:
-        raise UserError(
-            f"{what}: no intact checkpoint of step {step} in {trunk_dir / BRANCH_POINTS}; {advice}"
-        )
-    found = load_latest(path.parent, last=step)
-    assert found is not None and found.step == step
-    if found.state["spec_id"] != parent:
-        raise UserError(f"{found.path}: belongs to run {found.state['spec_id']}; remove it and {advice}")
-    own = agenda_of(spec, settings)
-    rows = [_own_row(row, own) for row in read_rows(trunk_dir / METRICS_FILE) if row["step"] <= step]
-    readings = read_dynamics(trunk_dir / DYNAMICS_FILE)
-    lacking = {s for s in own.probes if s <= step} - set(readings)
-    lacking |= {s for s in own.evaluations if s <= step} - {r["step"] for r in rows if "val_loss" in r}
-    if [row["step"] for row in rows] != list(range(1, step + 1)) or lacking:
-        at = f"step {min(lacking)}" if lacking else f"the steps up to {step}"
-        raise UserError(f"{what}: has not recorded {at} as this run needs it; {advice}")
-    write_json(run_dir / TRUNK_FILE, {"trunk": parent})
-    write_rows(run_dir / METRICS_FILE, rows)
-    kept = {s: readings[s] for s in own.probes if s <= step}
-    if kept:
-        write_dynamics(run_dir / DYNAMICS_FILE, kept)
-    return found
-
-
-def _own_row(row: Row, own: Agenda) -> Row:
-    """A trunk's row as the branch itself would have written it, training time apart."""
-    foreign: set[str] = set()
-    if row["step"] not in own.evaluations:
-        foreign.add("val_loss")
-    if row["step"] not in own.probes:
-        foreign |= set(DEPTH)
-    return {name: value for name, value in row.items() if name not in foreign}

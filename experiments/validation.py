@@ -55,3 +55,8 @@ def validate(model: Decoder, windows_NT: Tensor, group: Group, *, sequences: int
         standard_error=spread / len(loss_N) ** 0.5,
         tokens=windows_NT.shape[0] * (windows_NT.shape[1] - 1),
     )
+
+
+def evaluation_steps(steps: int, evaluations: int) -> set[int]:
+    """Steps after which a run of ``steps`` validates: evenly spaced, the last one at the end."""
+    return {round(steps * k / evaluations) for k in range(1, evaluations + 1)} - {0}

@@ -113,7 +113,7 @@ def synchronise(options: argparse.Namespace) -> int:
     if not options.runs.exists():
         raise UserError(f"{options.runs}: no such folder; train something first, or name another --runs")
     uri = store_uri(options.runs)
-    prepare_store(uri)
+    prepare_store(uri, options.runs)
     folders = [options.runs / cell.spec.spec_id for cell in grid.cells]
     count = sync([folder for folder in folders if folder.exists()], uri, grid.name)
     print(f"{grid.name}: {count} runs in the store")
@@ -158,7 +158,7 @@ def _prepare(grid: Grid, settings: Settings) -> None:
         data.check_windows(max(spec.shape.seq_len for spec in of_data))
     if settings.tracking:
         try:
-            prepare_store(store_uri(settings.runs))
+            prepare_store(store_uri(settings.runs), settings.runs)
         except UserError as error:
             print(f"warning: {error}; cells train all the same", file=sys.stderr)
 

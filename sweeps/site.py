@@ -17,6 +17,7 @@ OURS = frozenset(
         "array",
         "comment",
         "cpus-per-task",
+        "dependency",
         "error",
         "export",
         "job-name",

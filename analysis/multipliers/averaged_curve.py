@@ -44,6 +44,10 @@ class AveragedCurve:
         z_SK = x_SK - self.centre[:, None]
         return self.amplitude[:, None] * np.exp(-self.exponent[:, None] * z_SK)
 
+    def jacobian(self, x_SK: Floats) -> Floats:
+        """Derivatives of the curve by (a, A, E), S x K x 3."""
+        return _jacobian(x_SK - self.centre[:, None], self.exponent, self.amplitude)
+
 
 def fit_curve(x_SK: Floats, loss_SK: Floats, weight_SK: Floats) -> AveragedCurve:
     """Fit E, A, a to the mean loss of two arms.
@@ -57,8 +61,7 @@ def fit_curve(x_SK: Floats, loss_SK: Floats, weight_SK: Floats) -> AveragedCurve
     z_SK = x_SK - centre_S[:, None]
     exponent_S = _search(z_SK, loss_SK, weight_SK)
     rss, amplitude, base = (part[:, 0] for part in _project(exponent_S[:, None], z_SK, loss_SK, weight_SK))
-    u_SK = np.exp(-exponent_S[:, None] * z_SK)
-    jacobian_SK3 = np.stack([-amplitude[:, None] * z_SK * u_SK, u_SK, np.ones_like(u_SK)], axis=-1)
+    jacobian_SK3 = _jacobian(z_SK, exponent_S, amplitude)
     normal_S33 = np.einsum("sk,ski,skj->sij", weight_SK, jacobian_SK3, jacobian_SK3)
     dof = z_SK.shape[1] - 3.0
     return AveragedCurve(
@@ -71,6 +74,11 @@ def fit_curve(x_SK: Floats, loss_SK: Floats, weight_SK: Floats) -> AveragedCurve
         covariance=np.linalg.pinv(normal_S33, hermitian=True) * (rss / dof)[:, None, None],
         residual_dof=dof,
     )
+
+
+def _jacobian(z_SK: Floats, exponent_S: Floats, amplitude_S: Floats) -> Floats:
+    u_SK = np.exp(-exponent_S[:, None] * z_SK)
+    return np.stack([-amplitude_S[:, None] * z_SK * u_SK, u_SK, np.ones_like(u_SK)], axis=-1)
 
 
 def _search(z_SK: Floats, loss_SK: Floats, weight_SK: Floats) -> Floats:

@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.clusters import Groups, linked, num_groups
 from analysis.losses import MAX_LOSS, MIN_LOSS
 from attnres.registry import Registry
 
@@ -78,6 +80,26 @@ class PairedArms:
     notes: tuple[str, ...] = ()
     control: bool = False
     """The variant is planned to compute what the baseline computes and cost more (role overhead_only)."""
+    pair_trunks: tuple[tuple[str, str], ...] = ()
+    """Trunks that the baseline's and the variant's run of every pair share steps with; "" or empty: none."""
+
+    @cached_property
+    def clusters(self) -> Groups:
+        """Cluster of every rung (`analysis.clusters`): rungs with a trunk in common are one."""
+        trunks: list[list[str]] = [[] for _ in self.sizes]
+        for rung, names in zip(self.pair_rung, self.pair_trunks, strict=False):
+            trunks[rung] += names
+        return linked(trunks)
+
+    @property
+    def num_clusters(self) -> int:
+        """Independent units of the study: clusters of rungs."""
+        return num_groups(self.clusters)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether any two rungs share a trunk."""
+        return self.num_clusters < len(self.sizes)
 
     @property
     def spec_ids(self) -> tuple[str, ...]:
@@ -129,6 +151,7 @@ class PairedArms:
             pair_spec_ids=tuple((b, a) for a, b in self.pair_spec_ids),
             notes=self.notes,
             control=self.control,
+            pair_trunks=tuple((b, a) for a, b in self.pair_trunks),
         )
 
 

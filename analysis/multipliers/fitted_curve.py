@@ -20,12 +20,14 @@ from analysis.multipliers.base import (
     check_arms,
     student_interval,
 )
+from analysis.multipliers.clustered import by_cluster
 from analysis.multipliers.paired_laws import FittedArm, paired_variance
 from analysis.multipliers.without_noise import estimate_without_noise
 from analysis.solve import fit
 
 
 @MULTIPLIERS.register("fitted_curve")
+@by_cluster
 def fitted_curve(arms: PairedArms, level: float) -> Estimate:
     """m at the largest compute of the variant, from one law an arm.
 

@@ -26,6 +26,7 @@ from analysis.multipliers.base import (
     RefusalError,
     RefusalReason,
 )
+from analysis.multipliers.clustered import by_cluster
 from analysis.multipliers.pair_arrays import PairSlope, estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
@@ -34,6 +35,7 @@ MAX_LN_M = math.log(100)
 
 
 @MULTIPLIERS.register("joint")
+@by_cluster
 def joint(arms: PairedArms, level: float) -> Estimate:
     """Best ln m of the joint law and its profile-likelihood interval.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.clusters import Groups, cluster_covariance, collapse, num_groups
 from analysis.multipliers.averaged_curve import Flags, fit_curve
 from analysis.multipliers.base import Floats
 
@@ -59,8 +60,12 @@ def estimate_pair_slope(
     loss_variant_SK: Floats,
     seeds_SK: Floats,
     irreducible: float | None = None,
+    clusters: Groups | None = None,
 ) -> PairSlope:
     """The headline estimate for S studies of K rungs at once.
+
+    Rungs of one cluster (`analysis.clusters`) count as one: the scatter is that of the clusters' means, and
+    the curve's error, with its degrees of freedom, is that of `cluster_covariance`.
 
     Args:
         x_baseline_SK: ln compute of the baseline.
@@ -69,12 +74,14 @@ def estimate_pair_slope(
         loss_variant_SK: likewise.
         seeds_SK: pairs behind each mean.
         irreducible: E held at a value, or None to profile it.
+        clusters: K numbers, the same for all studies; None: every rung stands alone.
     """
     inputs = (x_baseline_SK, x_variant_SK, loss_baseline_SK, loss_variant_SK, seeds_SK)
-    held = _held(*inputs, 0.0 if irreducible is None else irreducible)
-    if irreducible is not None or x_baseline_SK.shape[1] < 4:
+    groups = np.arange(x_baseline_SK.shape[1]) if clusters is None else clusters
+    held = _held(*inputs, groups, 0.0 if irreducible is None else irreducible)
+    if irreducible is not None or num_groups(groups) < 4:
         return held
-    profiled = _profiled(*inputs)
+    profiled = _profiled(*inputs, groups)
 
     def choose(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         return np.where(profiled.profiled.reshape(-1, *[1] * (a.ndim - 1)), a, b)
@@ -89,6 +96,7 @@ def _held(
     loss_baseline_SK: Floats,
     loss_variant_SK: Floats,
     seeds_SK: Floats,
+    groups: Groups,
     irreducible: float,
 ) -> PairSlope:
     """E known: one regression in logarithms."""
@@ -109,15 +117,22 @@ def _held(
     gradient_SK3[..., 0] = -log_ratio_SK / exponent_S[:, None] ** 2
     covariance_S33 = np.zeros((len(x_SK), 3, 3))
     covariance_S33[:, 0, 0] = residual_S / spread_S
-    ones = np.ones(len(x_SK))
+    num, ones = num_groups(groups), np.ones(len(x_SK))
+    slope_dof = ones * (num - 2)
+    if num < num_rungs:
+        line_SK2 = np.stack([np.ones_like(z_SK), -z_SK], axis=-1)
+        by_cluster = cluster_covariance(groups, line_SK2, w_SK, rest_SK)
+        covariance_S33[:, 0, 0] = by_cluster.covariance[:, 1, 1]
+        slope_dof = by_cluster.dof(np.stack([0 * ones, ones], axis=-1))
+    weight_SG, value_SG = collapse(groups, w_SK, rung_SK)
     excess_S = np.exp(_mean(w_SK, y_SK))[:, 0]
     return PairSlope(
         ln_m=ln_m[:, 0],
         rung_ln_m=rung_SK,
-        pair_variance=(w_SK * (rung_SK - ln_m) ** 2).sum(-1) / (num_rungs - 1),
-        pair_dof=ones * (num_rungs - 1),
+        pair_variance=(weight_SG * (value_SG - ln_m) ** 2).sum(-1) / (num - 1),
+        pair_dof=ones * (num - 1),
         slope_variance=_through(w_SK, gradient_SK3, covariance_S33),
-        slope_dof=ones * (num_rungs - 2),
+        slope_dof=slope_dof,
         exponent=exponent_S,
         irreducible=ones * irreducible,
         profiled=np.zeros(len(x_SK), bool),
@@ -134,6 +149,7 @@ def _profiled(
     loss_baseline_SK: Floats,
     loss_variant_SK: Floats,
     seeds_SK: Floats,
+    groups: Groups,
 ) -> PairSlope:
     """E from the curve; `PairSlope.profiled` says where that is a law."""
     x_SK, overhead_SK = (x_baseline_SK + x_variant_SK) / 2, x_variant_SK - x_baseline_SK
@@ -161,22 +177,32 @@ def _profiled(
     # An error of E (a and A following) tilts the rungs' values along z, to first order whatever m is.
     # The direction must not be taken from the differences themselves: at m = 1 they are noise, and
     # intervals then cover 90.5 % instead of 95 %.
-    deviation_SK = rung_SK - ln_m
-    tilt_S1 = _mean(w_SK, z_SK * deviation_SK) / _mean(w_SK, z_SK**2)
-    rest_SK = deviation_SK - tilt_S1 * z_SK
-    ones, num_rungs = np.ones(len(x_SK)), x_SK.shape[1]
+    num = num_groups(groups)
+    weight_SG, place_SG = collapse(groups, w_SK, z_SK)
+    deviation_SG = collapse(groups, w_SK, rung_SK)[1] - ln_m
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tilt_S1 = _mean(weight_SG, place_SG * deviation_SG) / _mean(weight_SG, place_SG**2)
+    rest_SG = deviation_SG - tilt_S1 * place_SG
+    curve_S33, ones = curve.covariance, np.ones(len(x_SK))
+    slope_dof = ones * (num - 3.0)
+    if num < x_SK.shape[1]:
+        mean_SK = (loss_baseline_SK + loss_variant_SK) / 2
+        left_SK = mean_SK - curve.irreducible[:, None] - excess_SK
+        by_cluster = cluster_covariance(groups, curve.jacobian(x_SK), seeds_SK, left_SK)
+        curve_S33 = by_cluster.covariance
+        slope_dof = by_cluster.dof((w_SK[..., None] * gradient_SK3).sum(1))
     return PairSlope(
         ln_m=ln_m[:, 0],
         rung_ln_m=rung_SK,
-        pair_variance=(w_SK * rest_SK**2).sum(-1) / (num_rungs - 2),
-        pair_dof=ones * (num_rungs - 2),
-        slope_variance=_through(w_SK, gradient_SK3, curve.covariance),
-        slope_dof=ones * curve.residual_dof,
+        pair_variance=(weight_SG * rest_SG**2).sum(-1) / (num - 2),
+        pair_dof=ones * (num - 2),
+        slope_variance=_through(w_SK, gradient_SK3, curve_S33),
+        slope_dof=slope_dof,
         exponent=curve.exponent,
         irreducible=curve.irreducible,
         profiled=curve.inside,
         gradient=gradient_SK3,
-        covariance=curve.covariance,
+        covariance=curve_S33,
         excess=excess_SK,
         residual_sd=np.sqrt(curve.rss / seeds_SK.mean(-1) / curve.residual_dof),
     )

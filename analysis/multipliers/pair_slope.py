@@ -13,6 +13,9 @@ Variance = s_d^2 / K (spread of the rungs' values) + slope term (error of the cu
 degrees of freedom by Satterthwaite. The error of a profiled E tilts the rungs' values and would be
 counted twice: the tilt is taken out of s_d, at the price of one degree of freedom.
 docs/decisions/2026-11-29-irreducible-loss-in-the-headline.md has the coverage of the alternatives.
+
+Rungs that share a trunk are one cluster: s_d is the spread of the clusters' means, K their number, and the
+slope term's covariance allows for any correlation within them (docs/decisions/2026-11-30-trunks.md).
 """
 
 import math
@@ -47,7 +50,7 @@ def pair_slope(arms: PairedArms, level: float) -> Estimate:
 def pair_slope_at(arms: PairedArms, level: float, irreducible: float | None) -> Estimate:
     """`pair_slope` with E held at ``irreducible`` nats (None: profiled)."""
     check_arms(arms)
-    result = estimate_pair_slope(*inputs_of(arms), irreducible)
+    result = estimate_pair_slope(*inputs_of(arms), irreducible, arms.clusters)
     ln_m, variance = float(result.ln_m[0]), float(result.variance[0])
     exponent, base = float(result.exponent[0]), float(result.irreducible[0])
     if exponent < MIN_EXPONENT:

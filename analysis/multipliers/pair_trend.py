@@ -24,6 +24,7 @@ from analysis.multipliers.base import (
     check_arms,
     student_interval,
 )
+from analysis.multipliers.clustered import by_cluster
 from analysis.multipliers.pair_arrays import estimate_pair_slope
 from analysis.multipliers.pair_slope import inputs_of, pair_slope
 
@@ -68,6 +69,7 @@ def estimate_trend(
 
 
 @MULTIPLIERS.register("pair_trend")
+@by_cluster
 def pair_trend(arms: PairedArms, level: float) -> Estimate:
     """m at the largest compute of the variant, exponents of the arms apart.
 

@@ -23,6 +23,7 @@ from analysis.multipliers.base import (
     check_arms,
     student_interval,
 )
+from analysis.multipliers.clustered import by_cluster
 from analysis.multipliers.paired_laws import FittedArm, paired_variance
 from analysis.multipliers.without_noise import estimate_without_noise
 from analysis.solve import fit
@@ -31,6 +32,7 @@ FORM = Chinchilla()
 
 
 @MULTIPLIERS.register("surface")
+@by_cluster
 def surface(arms: PairedArms, level: float) -> Estimate:
     """m at the largest compute of the variant, along the compute-optimal frontiers.
 

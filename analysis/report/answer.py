@@ -63,11 +63,13 @@ def _certainty(facts: Facts) -> Iterator[Line]:
     for arm in facts.arms:
         pairs, m = facts.pairs(arm), facts.headline(arm)
         if pairs is not None and m.value is not None:
+            units = f"; as branches of trunks they count as {pairs.num_clusters}." if pairs.clustered else "."
             span = max(pairs.compute_baseline) / min(pairs.compute_baseline)
             yield line(
                 Code(arm), f": {level_text(m.level)} interval from ",
                 Link(count_of(pairs.num_pairs, "run pair"), behind(arm, MATCHED)),
-                f" at {count_of(pairs.num_sizes, 'size')} over a {digits(span, 2)}-fold range of compute.",
+                f" at {count_of(pairs.num_sizes, 'size')} over a {digits(span, 2)}-fold range of compute",
+                units,
             )  # fmt: skip
     pooled = facts.fits("noise")["pooled"]
     if pooled["sd"] is not None:

@@ -35,6 +35,8 @@ def counts_section(facts: Facts) -> Section:
         row(Code(arm), sum(own.values()), *(own[s] for s in states)) for arm, own in counts["by_arm"].items()
     ]
     rows.append(row("all arms", counts["planned"], *(counts[state] for state in states)))
+    if counts["trunks"]["planned"]:
+        rows.append(row("trunks, beside them", *(counts["trunks"][name] for name in ("planned", *states))))
     blocks: list[Block] = [table("Runs by arm", "arm | >planned | >" + " | >".join(states), rows)]
     if counts["not_in_plan"]:
         stray = joined([run_link(spec_id) for spec_id in counts["stray"]])

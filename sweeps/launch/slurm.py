@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from sweeps.plan import CellState, state_of
 from sweeps.site import Site, read_site
 from sweeps.slurm_queue import JOB_PREFIX, SLURM_FOLDER, batches, read_queue, write_batch
 from sweeps.throughput import unmeasured
+from sweeps.trunks import cell_settings, without_trunk
 
 PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "srun")
 LOCK_SECONDS = 120.0
@@ -96,8 +97,8 @@ class SlurmArrays(Launcher):
                 job = MeasureJob(grid, study.resolve(), settings)
                 alone = settings.model_copy(update={"processes": 1})
                 one_device = self.site.model_copy(update={"nodes": 1, "gpus": min(self.site.gpus, 1)})
-                job_id = submit_array({task: job}, alone, one_device)
-                show(Note(f"the arms' throughput is measured by job {job_id}"))
+                job_id = submit_array({task: job}, alone, one_device)[task]
+                show(Note(f"the arms' throughput is measured by job {array_of(job_id)}"))
         while in_queue(task, settings.runs, show):
             time.sleep(POLL_SECONDS)
         if unmeasured(grid, study):
@@ -115,13 +116,32 @@ class SlurmArrays(Launcher):
             idle = [cell for cell in cells if cell.spec.spec_id not in queue and _startable(cell, settings)]
             if at_work := len(cells) - len(idle):
                 show(Note(f"{at_work} cells are queued or running already: not submitted again"))
-            refused = [cell for cell in idle if not _prepared(cell, settings, show)]
+            jobs = {spec_id: job.job_id for spec_id, job in queue.items()}
+            waited_for = {*jobs, *(cell.spec.spec_id for cell in idle)}
+            refused = [
+                cell
+                for cell in idle
+                if not _has_trunk(cell, waited_for, settings, show)
+                or not _prepared(cell, cells, settings, show)
+            ]
             submitted = [cell for cell in idle if cell not in refused]
-            for chunk in split(submitted, self.site.array_limit):
-                tasks = {cell.spec.spec_id: cell_job(cell, settings, self.site) for cell in chunk}
-                job_id = submit_array(tasks, settings, self.site)
-                show(Note(f"submitted {len(chunk)} cells as job {job_id}"))
+            first = [cell for cell in submitted if cell.parent_id not in waited_for]
+            self._submit_arrays(first, jobs, settings, show)
+            for trunk in dict.fromkeys(cell.parent_id for cell in submitted if cell not in first):
+                branches = [cell for cell in submitted if cell.parent_id == trunk]
+                self._submit_arrays(branches, jobs, settings, show, after=jobs.get(trunk, ""))
             return refused
+
+    def _submit_arrays(
+        self, cells: Sequence[Cell], jobs: dict[str, str], settings: Settings, show: Show, after: str = ""
+    ) -> None:
+        """Submit ``cells``, to start once job ``after`` has ended; note their jobs in ``jobs``."""
+        for chunk in split(cells, self.site.array_limit):
+            tasks = {cell.spec.spec_id: cell_job(cell, settings, self.site) for cell in chunk}
+            found = submit_array(tasks, settings, self.site, after)
+            jobs.update(found)
+            waits = f", after their trunk's job {after}" if after else ""
+            show(Note(f"submitted {len(chunk)} cells as job {array_of(next(iter(found.values())))}{waits}"))
 
 
 @contextmanager
@@ -148,8 +168,16 @@ def cell_job(cell: Cell, settings: Settings, site: Site) -> CellJob:
     return CellJob(str(settings.runs / cell.spec.spec_id), site.requeues, useful)
 
 
-def submit_array(tasks: Mapping[str, Callable[[], None]], settings: Settings, site: Site) -> str:
-    """Submit ``tasks``, by what the queue is to know them by, as one array; returns the number of its job.
+def submit_array(
+    tasks: Mapping[str, Callable[[], None]], settings: Settings, site: Site, after: str = ""
+) -> dict[str, str]:
+    """Submit ``tasks``, by what the queue is to know them by, as one array; returns the job of each.
+
+    Args:
+        tasks: what each task of the array does.
+        settings: of the sweep.
+        site: what a job asks for.
+        after: job that must have ended before one of them starts.
 
     Raises:
         UserError: sbatch refuses; nothing is queued then.
@@ -158,17 +186,26 @@ def submit_array(tasks: Mapping[str, Callable[[], None]], settings: Settings, si
     folder = write_batch(settings.runs, batch, list(tasks))
     try:
         executor = submitit.SlurmExecutor(folder=folder)
-        executor.update_parameters(**parameters(site, settings, batch))
+        executor.update_parameters(**parameters(site, settings, batch, after))
         with redirect_stderr(io.StringIO()):  # submitit passes sbatch's words on, and raises them too
             submitted = executor.submit_array(list(tasks.values()))
     except (FailedJobError, FailedSubmissionError, subprocess.SubprocessError) as error:
         shutil.rmtree(folder)
         raise UserError(f"sbatch: {_refusal(error)}; mend the site file and start again") from error
-    return str(submitted[0].job_id).split("_")[0]
+    return {task: str(job.job_id) for task, job in zip(tasks, submitted, strict=True)}
 
 
-def parameters(site: Site, settings: Settings, batch: str) -> dict[str, Any]:
+def array_of(job_id: str) -> str:
+    """Number of the array that a task's job belongs to."""
+    return job_id.split("_")[0]
+
+
+def parameters(site: Site, settings: Settings, batch: str, after: str = "") -> dict[str, Any]:
     """What submitit writes into the script.
+
+    A branch waits for the end of its trunk's job, whatever that end is (``afterany``): one that left no
+    checkpoint is told by the branch itself, at once, and nothing stays in the queue for ever. A job that
+    requeues itself has not ended.
 
     The signal goes to the job's step, hence to the training process: with ``B:`` it would go to the batch
     shell, which does not pass it on. ``--cpus-per-task`` is told to srun too, which no longer takes it over
@@ -194,6 +231,7 @@ def parameters(site: Site, settings: Settings, batch: str) -> dict[str, Any]:
         "array_parallelism": site.side_by_side,
         "srun_args": [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"],
         "additional_parameters": {"requeue": True}
+        | ({"dependency": f"afterany:{after}"} if after else {})
         | {name.replace("_", "-"): value for name, value in site.sbatch.items()},
     }
 
@@ -203,14 +241,25 @@ def _startable(cell: Cell, settings: Settings) -> bool:
     return state not in (CellState.FINISHED, CellState.DIVERGED, CellState.RUNNING, CellState.DAMAGED)
 
 
-def _prepared(cell: Cell, settings: Settings, show: Show) -> bool:
+def _has_trunk(cell: Cell, waited_for: Collection[str], settings: Settings, show: Show) -> bool:
+    """Whether a branch's trunk is or will be trained by a job, or has left its checkpoint."""
+    if cell.parent_id in waited_for or not (problem := without_trunk(cell, settings.runs)):
+        return True
+    if state_of(settings.runs / cell.parent_id)[0] is CellState.RUNNING:
+        problem = f"trunk {cell.parent_id} is at work outside the queue; start again when it has ended"
+    show(Ended(cell, "failed", problem))
+    return False
+
+
+def _prepared(cell: Cell, cells: Sequence[Cell], settings: Settings, show: Show) -> bool:
     """Make the run's folder; what keeps it from being used is that cell's failure."""
+    own = cell_settings(cell, cells, settings)
     try:
         run_dir = prepare_folder(cell.spec, settings)
     except UserError as error:
         show(Ended(cell, "failed", str(error)))
         return False
-    write_json(run_dir / SETTINGS_FILE, settings.model_dump(mode="json"))
+    write_json(run_dir / SETTINGS_FILE, own.model_dump(mode="json"))
     return True
 
 

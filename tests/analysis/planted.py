@@ -47,6 +47,8 @@ def planted(
     arms: Sequence[str] = ARMS,
     loss: float = 2.0,
     curves: bool = True,
+    branches: int = 1,
+    trunk_noise: float = 0.0,
     seed: int = 0,
 ) -> PlantedStudy:
     """Losses E + A (m C / C_mid)^-a of every arm, C its own FLOPs, with noise.
@@ -65,6 +67,8 @@ def planted(
         arms: variant labels, the baseline first.
         loss: baseline loss at the geometric middle of the budgets.
         curves: make curves too.
+        branches: budgets of every size, a factor of two apart; more than one share a trunk a seed and arm.
+        trunk_noise: standard deviation of what the branches of a trunk have in common, nats.
         seed: of the noise.
     """
     rng = np.random.default_rng(seed)
@@ -80,34 +84,41 @@ def planted(
     cells: list[PlanCell] = []
     rows: list[dict[str, Any]] = []
     curve_rows: list[dict[str, Any]] = []
-    for i, budget in enumerate(budgets):
+    for i, first in enumerate(budgets):
         shape = _shape(i)
         shared_shift = rng.normal(0, lack_of_fit)
         base = _flops(shape)
-        tokens = max(1, round(budget / sum(base.values()) / BATCH_TOKENS)) * BATCH_TOKENS
         for run_seed in np.arange(counts[i]):
-            common = rng.normal()
-            for arm in arms:
-                flops = dict(base)
-                if arm != arms[0]:
-                    flops["flops_per_token_stream"] = overhead * sum(base.values())
-                compute = sum(flops.values()) * tokens
-                own = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.normal()
-                value = (
-                    irreducible
-                    + (loss - irreducible) * (multiplier_of[arm] * compute / middle) ** -exponent
-                    + shared_shift
-                    + noise * own
-                )
-                pair = f"{shape['depth']:02d}{shape['width']:04d}{run_seed:02d}"
-                spec_id = f"{pair}{arms.index(arm):04d}"
-                row = _row(
-                    spec_id, arm, shape, flops, float(budget), int(tokens), int(run_seed), float(value)
-                )
-                rows.append(row)
-                cells.append(_cell(row, pair, arm))
-                if curves:
-                    curve_rows += _curve(row, rng)
+            trunk = {arm: rng.normal(0, trunk_noise) for arm in arms} if branches > 1 else {}
+            for j in np.arange(branches):
+                budget = first * 2.0**j
+                tokens = max(1, round(budget / sum(base.values()) / BATCH_TOKENS)) * BATCH_TOKENS
+                common = rng.normal()
+                for arm in arms:
+                    flops = dict(base)
+                    if arm != arms[0]:
+                        flops["flops_per_token_stream"] = overhead * sum(base.values())
+                    compute = sum(flops.values()) * tokens
+                    own = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.normal()
+                    value = (
+                        irreducible
+                        + (loss - irreducible) * (multiplier_of[arm] * compute / middle) ** -exponent
+                        + shared_shift
+                        + noise * own
+                        + trunk.get(arm, 0.0)
+                    )
+                    shape_id = f"{shape['depth']:02d}{shape['width']:04d}{run_seed:02d}"
+                    pair = shape_id + (f"b{j}" if branches > 1 else "")
+                    spec_id = f"{pair}{arms.index(arm):04d}"
+                    row = _row(
+                        spec_id, arm, shape, flops, float(budget), int(tokens), int(run_seed), float(value)
+                    )
+                    if branches > 1:
+                        row |= {"parent_id": f"trunk{shape_id}{arms.index(arm)}", "schedule": "wsd"}
+                    rows.append(row)
+                    cells.append(_cell(row, pair, arm))
+                    if curves:
+                        curve_rows += _curve(row, rng)
     plan = Plan(
         grid="planted",
         study="planted",
@@ -286,6 +297,7 @@ def _cell(row: dict[str, Any], pair: str, arm: str) -> PlanCell:
         seed=row["seed"],
         lr=row["lr"],
         role="ladder",
+        parent_id=row["parent_id"],
     )
 
 

@@ -76,7 +76,7 @@ socket.socket.connect = lambda self, address: (seen.append(address), connect(sel
 socket.getaddrinfo = lambda *address, **_: (seen.append(address), [])[1]
 from experiments.tracking import prepare_store, store_uri, sync
 runs, run_dir, empty = map(Path, sys.argv[1:])
-prepare_store(store_uri(runs))
+prepare_store(store_uri(runs), runs)
 shutil.copy(runs / "mlflow.db", empty)
 assert sync([run_dir], store_uri(runs)) == 1
 from mlflow.telemetry import get_telemetry_client

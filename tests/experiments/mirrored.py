@@ -114,7 +114,7 @@ def series(first: int, last: int, shift: float = 0.0) -> list[tuple[int, float]]
 
 def killed_run(spec: RunSpec, runs: Path, last: int) -> None:
     """What a SIGKILL leaves: rows in the directory and in the store, and nobody who says that it ended."""
-    run = MirroredRun(Store(store_uri(runs)), spec, make_dir(spec, runs), Settings(runs=runs))
+    run = MirroredRun(Store(store_uri(runs), runs), spec, make_dir(spec, runs), Settings(runs=runs))
     run.resume()
     run.send(rows(1, last))
     write_rows(runs / spec.spec_id, rows(1, last))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.callbacks import evaluation_steps
 from experiments.optim import learning_rate
 from experiments.recipes.base import RECIPES
+from experiments.validation import evaluation_steps
 from tests.experiments.conftest import make_spec
 
 

@@ -60,7 +60,7 @@ def test_rows_reach_the_store_while_the_run_goes_on(runs, spec_of):
 
 
 def test_a_deleted_experiment_is_restored(runs, spec_of):
-    store = Store(store_uri(runs))
+    store = Store(store_uri(runs), runs)
     store.client.delete_experiment(store.experiment_id)
     assert mirror_run(spec_of(), runs, rows(1, 24), RunStatus.FINISHED)[0]
     assert len(all_runs(runs)) == 1

@@ -1,11 +1,12 @@
 """A store out of reach, late, failing in between: no run is stopped and nothing is lost."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from attnres.errors import UserError
-from experiments import mirror, tracking
+from experiments import mirror, mlflow_store, tracking
 from experiments.mlflow_store import MirroredRun
 from experiments.record import RunStatus, write_record
 from experiments.settings import Settings
@@ -96,18 +97,31 @@ def test_an_outage_in_the_middle_leaves_no_gap(runs, spec_of, monkeypatch):
 def test_a_store_that_cannot_be_opened_is_one_line(tmp_path):
     (tmp_path / "blocked").write_text("a file")
     with pytest.raises(UserError, match="the MLflow store cannot be opened") as caught:
-        prepare_store(f"sqlite:///{tmp_path}/blocked/mlflow.db")
+        prepare_store(f"sqlite:///{tmp_path}/blocked/mlflow.db", tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:////a/b/mlflow.db", "file:///a/b/mlflow_artefacts"),
+        ("postgresql://me@host/x", "file:///c/runs/mlflow_artefacts"),
+        ("http://host:5000", None),
+        ("https://host", None),
+    ],
+)
+def test_m05_where_a_store_keeps_files_does_not_hang_on_where_a_process_runs(uri, expected):
+    assert mlflow_store._artefact_location(uri, Path("/c/runs")) == expected
 
 
 @pytest.mark.parametrize(
     "uri", ["htp:/no such scheme", "sqlite:////proc/nowhere/x.db", "postgresql://me:secret@nowhere/x"]
 )
-def test_a_malformed_uri_is_one_short_line_without_the_password(uri):
+def test_a_malformed_uri_is_one_short_line_without_the_password(uri, tmp_path):
     with pytest.raises(
         UserError, match="the MLflow store cannot be opened .*check MLFLOW_TRACKING_URI"
     ) as caught:
-        prepare_store(uri)
+        prepare_store(uri, tmp_path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
     assert "secret" not in str(caught.value)
 

@@ -39,7 +39,7 @@ def test_m01_eight_cells_at_once_on_an_empty_directory(tmp_path, spec_of, monkey
 
 
 def write_500_times(spec: RunSpec, runs: Path) -> None:
-    run = MirroredRun(Store(store_uri(runs)), spec, make_dir(spec, runs), Settings(runs=runs))
+    run = MirroredRun(Store(store_uri(runs), runs), spec, make_dir(spec, runs), Settings(runs=runs))
     for start in range(1, 501, 25):
         run.send(rows(start, start + 24))
 
@@ -58,10 +58,10 @@ def test_m03_eight_writers_and_a_reader_lose_nothing(runs, spec_of):
 
 
 def test_an_experiment_made_by_another_process_in_between_is_used(runs, monkeypatch):
-    store = Store(store_uri(runs))
+    store = Store(store_uri(runs), runs)
     look_up = type(store.client).get_experiment_by_name
     answers = iter([None])
     monkeypatch.setattr(
         type(store.client), "get_experiment_by_name", lambda self, name: next(answers, look_up(self, name))
     )
-    assert Store(store_uri(runs)).experiment_id == store.experiment_id
+    assert Store(store_uri(runs), runs).experiment_id == store.experiment_id

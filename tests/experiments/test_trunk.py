@@ -9,7 +9,7 @@ import torch
 
 from attnres.errors import UserError
 from attnres.stream_spec import StreamSpec
-from experiments.callbacks import Recorder, evaluation_steps
+from experiments.callbacks import Recorder
 from experiments.checkpoint import BRANCH_POINTS, CHECKPOINTS, load_latest
 from experiments.dynamics import DYNAMICS_FILE, probe_steps, read_dynamics
 from experiments.history import read_rows
@@ -18,6 +18,7 @@ from experiments.run import run
 from experiments.settings import Branch, Settings
 from experiments.spec import RunSpec
 from experiments.trunk import first_lacking, needed_checkpoints, trunk_of
+from experiments.validation import evaluation_steps
 from tests.experiments.test_run import rows_without_time
 
 ARMS = [

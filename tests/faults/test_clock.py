@@ -21,7 +21,7 @@ def test_a_clock_that_jumps_in_mid_run_changes_no_result_and_no_duration(
 ):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings.runs.mkdir()
-    prepare_store(store_uri(settings.runs))
+    prepare_store(store_uri(settings.runs), settings.runs)
     mirrored = settings.model_copy(update={"tracking": True})
     expected, whole = undisturbed(0)
     jump = ClockJumps(seconds, "dropping old checkpoints", 5)

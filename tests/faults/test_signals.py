@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -121,6 +123,24 @@ def stop_at(place, call, number, settings, undisturbed, tmp_path) -> None:
         assert "Traceback" not in cell.said()
     assert run_cell(tiny_spec(), settings, tmp_path / "cell") == 0
     assert outcome(run_dir) == expected
+
+
+def test_l12_asked_to_stop_while_torch_is_imported(settings, tmp_path):
+    """The command as people start it: what it says is one line, not the depths of an import."""
+    (tmp_path / "spec.json").write_text(tiny_spec().model_dump_json())
+    (tmp_path / "settings.json").write_text(settings.model_dump_json())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments", "run", "spec.json", "--settings", "settings.json"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    maps, deadline = Path(f"/proc/{process.pid}/maps"), time.monotonic() + 60
+    while "libtorch_python" not in maps.read_text():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=END_SECONDS)
+    assert (process.returncode, told) == (INTERRUPTED, "interrupted; the same command continues\n")
+    assert not settings.runs.exists()
 
 
 @pytest.mark.faults

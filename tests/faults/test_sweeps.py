@@ -122,9 +122,13 @@ def test_w01_w03_a_cell_that_fails_is_tried_again_once_listed_and_done_by_the_ne
     assert sweep.outcomes() == expected
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize(
-    "sabotage", [Killed(10), MemoryLimit(10), Raises(ConnectionResetError(104, "reset"), 3)]
+    "sabotage",
+    [
+        pytest.param(Killed(10), id="killed"),
+        pytest.param(MemoryLimit(10), id="memory", marks=pytest.mark.faults),
+        pytest.param(Raises(ConnectionResetError(104, "reset"), 3), id="network", marks=pytest.mark.faults),
+    ],
 )
 def test_m07_what_passes_is_survived_within_the_same_command(sabotage, sweep, expected, tmp_path, capsys):
     assert sweep.run(Once(sabotage, tmp_path / "happened")) == 0

@@ -2,18 +2,13 @@
 
 import errno
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
 from attnres.errors import UserError
 from experiments.attempts import (
-    Attempts,
     Cause,
     Failure,
     cause_of,
@@ -234,39 +229,3 @@ def test_fail_fast_waits_for_the_last_retry(sweep):
 def test_none_are_made_where_none_are_allowed(sweep):
     starts, shown, _ = sweep([be_killed], retries=0)
     assert starts == [1] and numbers(shown) == [] and ends(shown) == ["failed"]
-
-
-def test_m07_a_cell_that_is_killed_in_a_real_sweep_ends_like_any_other(grid_file, tmp_path, sweep_data):
-    """The kernel's out-of-memory killer sends SIGKILL to the process with the lock."""
-    path = grid_file("sweep_retried", widths=(8,), tokens_per_param=100)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sweeps", "run", path, "--data", sweep_data, "--no-tracking", "--jobs", "1"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    first = load_grid(str(path)).cells[-1].spec.spec_id  # the longer arm starts first
-    lock = tmp_path / "runs" / first / "lock"
-    deadline = time.monotonic() + 120
-    while not lock.with_name("metrics.jsonl").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    next(each for each in _below(process.pid) if _holds(each, lock)).kill()
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert "retrying, 1 of 2: full_attnres d2w8" in errors and "killed by SIGKILL" in errors
-    assert output.count("finished: ") == 2
-    assert read_record(lock.parent).attempts == 2
-    assert read_attempts(lock.parent) == Attempts(attempts=2, started_at=read_record(lock.parent).started_at)
-
-
-def _below(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _holds(process: psutil.Process, path: Path) -> bool:
-    try:
-        return any(file.path == str(path) for file in process.open_files())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False

@@ -12,6 +12,7 @@ from attnres.shape import ModelShape
 from experiments.settings import Settings
 from sweeps.grid import ADDITIVE, load_grid
 from sweeps.launch.local import _Pool
+from sweeps.launch.retry import Retries
 from sweeps.plan import CellState, make_plan, write_plan
 from sweeps.show import summary
 from sweeps.trunks import BranchedRung, branched_pairs, cell_settings, chain, saving, without_trunk
@@ -86,7 +87,7 @@ def test_the_pool_starts_the_longest_chain_first_and_no_branch_before_its_trunk(
     """Without processes: what `_next` gives while trunks wait, run and end."""
     small, large = of_one_shape(5, 10), of_one_shape(80, 160)
     cells = [*small, *large]
-    pool = _Pool(cells, Settings(runs=tmp_path, tracking=False), lambda _: None)
+    pool = _Pool(cells, Settings(runs=tmp_path, tracking=False), lambda _: None, Retries(0))
     first = pool._next()
     assert first is large[0]
     pool.running[first.spec.spec_id] = None
@@ -101,7 +102,7 @@ def test_the_pool_starts_the_longest_chain_first_and_no_branch_before_its_trunk(
 def test_a_branch_whose_trunk_left_nothing_fails_without_being_started(tmp_path):
     trunk, *branches = of_one_shape(5, 10)
     told = []
-    pool = _Pool(branches, Settings(runs=tmp_path, tracking=False), told.append)
+    pool = _Pool(branches, Settings(runs=tmp_path, tracking=False), told.append, Retries(0))
     assert pool.execute(jobs=2, fail_fast=False)
     assert {(event.cell.label, event.status) for event in told if hasattr(event, "status")} == {
         (cell.label, "failed") for cell in branches
