@@ -13,8 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from attnres.errors import UserError
+from attnres.initialise import build
 from attnres.stream_spec import StreamSpec
 from experiments.__main__ import main
 from experiments.checkpoint import load_latest
@@ -22,6 +26,8 @@ from experiments.dynamics import read_dynamics
 from experiments.feasibility import check_processes
 from experiments.group import Group, joined
 from experiments.history import last_row, read_rows
+from experiments.optim import build_optimizer
+from experiments.parallel import Sharded
 from experiments.record import RunStatus, read_record
 from experiments.run import run
 from experiments.settings import Settings
@@ -135,6 +141,26 @@ def test_checkpoints_of_shards_have_the_form_of_one_process(trained):
     for number, moments in one["optimizer"]["state"].items():
         for name, value in moments.items():
             torch.testing.assert_close(two["optimizer"]["state"][number][name], value, rtol=1e-3, atol=1e-6)
+
+
+def test_every_parameter_and_moment_is_divided(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("data_parallel",))
+        spec = make_spec(stream=FULL)
+        model = build(spec.shape, spec.stream, spec.seed)
+        Sharded(Group()).divide(model, mesh)
+        assert {type(parameter.data) for parameter in model.parameters()} == {DTensor}
+        optimizer = build_optimizer(model, spec)
+        tokens_BT = torch.zeros((1, spec.shape.seq_len), dtype=torch.int64)
+        model.loss(tokens_BT, tokens_BT).backward()
+        optimizer.step()
+        moments = [state["exp_avg"] for state in optimizer.state.values()]
+        assert {type(moment) for moment in moments} == {DTensor} and len(moments) == len(
+            [*model.parameters()]
+        )
+    finally:
+        dist.destroy_process_group()
 
 
 def test_m22_one_process_tells_mlflow(trained):

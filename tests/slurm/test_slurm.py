@@ -17,7 +17,7 @@ from experiments.run_folder import is_running
 from sweeps.grid import load_grid
 from tests.slurm.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(5400)]
 
 SITE = "partition = 'low'\nminutes = {minutes}\nsignal_seconds = 1\narray_limit = 3\nside_by_side = 1\n"
 EARLY_SECONDS = 31
@@ -50,6 +50,8 @@ class Sweeps:
         self.runs = folder / "runs"
         self.processes: list[subprocess.Popen[str]] = []
         self.minutes = self._limit_minutes()
+        self.patience = 600 * (1 + self.minutes)
+        """Seconds that a sweep may take: three limits for each long cell, on a machine as slow as this is now."""
         (folder / "site.toml").write_text(SITE.format(minutes=self.minutes))
 
     def _limit_minutes(self) -> int:
@@ -86,7 +88,7 @@ class Sweeps:
 
     def finish(self, *arguments: object) -> tuple[int, str]:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=900)
+        output, _ = process.communicate(timeout=self.patience)
         return process.returncode, output
 
     def step(self, spec_id: str) -> int:
@@ -149,7 +151,7 @@ def test_l12_w06_w07_w10_limits_and_preemption_change_no_result(cluster, sweeps,
     assert code == 0 and re.search(r"(running|queued): .*\(job \d", status), status
 
     preempt(cluster, sweeps, long[1])
-    told, _ = second.communicate(timeout=1200)
+    told, _ = second.communicate(timeout=sweeps.patience)
     assert second.returncode == 0, told
     assert not re.search(r"submitted \d", told) and "not submitted again" in told
     assert "throughput is measured by job" in told
@@ -233,6 +235,37 @@ def test_w07_a_job_that_a_person_cancels_stays_cancelled(cluster, sweeps):
     for spec_id in cells:
         assert list((sweeps.runs / spec_id / "checkpoints").glob("*.ckpt"))
         assert record(sweeps.runs / spec_id)["status"] == "interrupted"
+
+
+def test_w10_a_cell_of_two_tasks_on_two_nodes_is_signalled_requeued_and_equals_one_process(cluster, sweeps):
+    """Its step is signalled in mid-run, as at a time limit: one checkpoint, one requeue, then the end."""
+    addresses = "setup = ['export MASTER_ADDR=127.0.0.1']\n"  # the nodes' names are not in any DNS
+    (sweeps.folder / "site.toml").write_text(SITE.format(minutes=10) + "nodes = 2\n" + addresses)
+    path = sweeps.grid("two_tasks", (SHORT, 80))
+    cell, other = (cell.spec for cell in load_grid(str(path)).cells)
+    process = sweeps.start("run", path, "--no-tracking", "--launcher", "slurm", "--processes", "2")
+    wait_for("a cell trains", lambda: any(sweeps.step(spec.spec_id) > 20 for spec in (cell, other)))
+    at_work = cell if sweeps.step(cell.spec_id) > 20 else other
+    nodes = cluster.call("squeue", "--noheader", "--states=RUNNING", "--format=%D").split()
+    assert nodes == ["2"], "three nodes have room for one cell of two"
+    (job,) = cluster.call("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
+    cluster.call("scancel", "--signal=USR2", job)
+    log = sweeps.runs / at_work.spec_id / "log.txt"
+    wait_for("the cell goes back into the queue", lambda: log.read_text().count("is requeued") == 1)
+    told, _ = process.communicate(timeout=sweeps.patience)
+    assert process.returncode == 0, told
+    code, output = sweeps.finish(
+        "run", path, "--no-tracking", "--jobs", 2, "--runs", "local", "--results", "local_results"
+    )
+    assert code == 0, output
+    for spec in (cell, other):
+        here = record(sweeps.runs / spec.spec_id)
+        assert (here["status"], here["processes"], here["strategy"]) == ("finished", 2, "ddp")
+        assert here["attempts"] == (2 if spec is at_work else 1)
+        there = record(sweeps.folder / "local" / spec.spec_id)
+        assert here["val_loss"] == pytest.approx(there["val_loss"], rel=1e-5)
+        steps = [row["step"] for row in rows(sweeps.runs / spec.spec_id)]
+        assert steps == list(range(1, spec.steps + 1))
 
 
 def test_what_sbatch_refuses_is_one_line_and_exit_code_2(sweeps, tmp_path):
