@@ -129,13 +129,14 @@ def _disk(plan: Sequence[PlannedCell], machine: Machine) -> Iterator[str]:
 
 
 def _warmup(plan: Sequence[PlannedCell]) -> Iterator[str]:
-    shares = [(item.cell.spec.train.warmup / item.cell.spec.steps, item.cell.label) for item in plan]
-    (least, _), (most, longest) = min(shares), max(shares)
+    shares = [(item.cell.spec.train.warmup / item.cell.spec.steps, item.cell) for item in plan]
+    most, longest = max(shares, key=lambda pair: pair[0])
     if most > LONGEST_WARMUP:
-        yield f"warm-up: {most:.0%} of the steps of {longest}; it is too short for its recipe"
-    if most > WARMUP_SPREAD * least:
+        yield f"warm-up: {most:.0%} of the steps of {longest.label}; it is too short for its recipe"
+    alone = [share for share, cell in shares if not cell.parent_id and cell.role != "trunk"]
+    if alone and max(alone) > WARMUP_SPREAD * min(alone):  # branches of one trunk share its warm-up
         yield (
-            f"warm-up: its share differs between cells, {least:.1%} to {most:.1%} of the steps; "
+            f"warm-up: its share differs between cells, {min(alone):.1%} to {max(alone):.1%} of the steps; "
             "the law then bends with it"
         )
 

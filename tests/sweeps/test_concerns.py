@@ -67,6 +67,8 @@ def test_a_long_warmup_and_unequal_ones_are_told() -> None:
     )
     (line,) = told(planned([cells[0], Cell(short, "ladder", 1)]))
     assert "share differs" in line
+    branches = [replace(cells[0], parent_id="trunk"), Cell(short, "ladder", 1, "trunk")]
+    assert told(planned(branches)) == [], "branches of one trunk share its warm-up"
 
 
 def test_s13_data_passed_over_more_than_once_are_told(sweep_data) -> None:
