@@ -108,7 +108,7 @@ def test_a_port_in_use_is_named(tmp_path, capsys):
     ("name", "content", "told"),
     [("record.json", b"{", "restore it, or delete it"), ("record.json", b"\xff", "not UTF-8 text"),
      ("record.json", b'{"spec_id": 1}', "and "),
-     ("record.json", b'{"schema_version": 1, "spec_id": "a"}', "a record of schema 1, this code reads 2"), ("record.json", None, "cannot be read (Is a directory)"),
+     ("record.json", b'{"schema_version": 1, "spec_id": "a"}', "a record of schema 1, this code reads 3"), ("record.json", None, "cannot be read (Is a directory)"),
      ("spec.json", b"{", "is not the spec of run"), ("spec.json", b"\xff", "not UTF-8"), ("spec.json", None, "Is a directory"),
      ("attempts.json", b"[]", "attempts are then counted from 1"), ("attempts.json", b"\xff", "not UTF-8"),
      ("metrics.jsonl", b'{"step": 1}\nnonsense\n', "line 2 is damaged"), ("metrics.jsonl", b"\xff\n", "not UTF-8"),
