@@ -33,7 +33,8 @@ reproduce: setup  ## the main job: train the demo grid, fit, report (25 minutes 
 	$(PYTHON) -m analysis report --study results/demo && exit $$code
 
 test: setup  ## the tests (at most ten minutes on two cores)
-	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not faults and not slurm and not services' -n $(JOBS) --dist loadfile
+	@OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m 'not slow and not faults and not slurm and not services' -n $(JOBS) --dist loadfile \
+	  tests/sweeps tests/experiments tests  # the longest files first, so that no core waits for one at the end
 
 test-slow: setup  ## the long suites: coverage of the intervals, compiled steps, hashes of fetched data
 	@$(PYTHON) -m pytest -m slow --timeout 3600

@@ -203,6 +203,7 @@ class Started:
         return time.monotonic() - sent
 
 
+@pytest.mark.faults
 def test_l12_l19_a_run_goes_on_whichever_process_is_stopped_or_killed(tmp_path, data_root):
     spec = make_spec(stream=FULL, tokens=400 * 512)
     settings = Settings(

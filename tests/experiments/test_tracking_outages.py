@@ -58,7 +58,7 @@ def test_an_unreachable_server_costs_the_training_nothing(runs, spec_of, monkeyp
 def test_a_store_that_answers_too_late_is_left_behind(runs, spec_of, monkeypatch, caplog):
     for name in ("FIRST_SECONDS", "CLOSE_SECONDS"):
         monkeypatch.setattr(tracking, name, 0.1)
-    monkeypatch.setattr(tracking, "Store", lambda _: time.sleep(1))
+    monkeypatch.setattr(tracking, "Store", lambda *_: time.sleep(1))
     spec = spec_of()
     tracker = open_tracker(spec, make_dir(spec, runs), Settings(runs=runs))
     started = time.monotonic()
@@ -115,7 +115,8 @@ def test_m05_where_a_store_keeps_files_does_not_hang_on_where_a_process_runs(uri
 
 
 @pytest.mark.parametrize(
-    "uri", ["htp:/no such scheme", "sqlite:////proc/nowhere/x.db", "postgresql://me:secret@nowhere/x"]
+    "uri",
+    ["htp:/no such scheme", "sqlite:////proc/nowhere/x.db", "postgresql+nodriver://me:secret@nowhere/x"],
 )
 def test_a_malformed_uri_is_one_short_line_without_the_password(uri, tmp_path):
     with pytest.raises(

@@ -58,7 +58,7 @@ def test_w05_a_sweep_trains_what_is_missing_and_a_second_one_nothing(grid_file, 
     assert status.returncode == 0 and "4 cells: 4 finished" in status.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.faults), signal.SIGKILL])
 def test_m07_w05_w08_a_killed_sweep_continues_and_equals_an_undisturbed_one(
     grid_file, tmp_path, sweep_data, number
 ):

@@ -13,6 +13,7 @@ from sweeps.plan import is_running
 from tests.sweeps.test_sweep import command, sweep
 
 
+@pytest.mark.faults
 def test_w05_w08_a_cell_of_two_processes_ends_with_its_sweep_and_goes_on(grid_file, tmp_path, sweep_data):
     path = grid_file("sweep_of_two", widths=(8,), tokens_per_param=200)
     specs = [cell.spec for cell in load_grid(str(path)).cells]
