@@ -41,7 +41,7 @@ test-slow: setup  ## the long suites: coverage of the intervals, compiled steps,
 
 test-faults: setup  ## kills at random moments, full and read-only disks, damaged files, jumping clocks, lost stores (a quarter of an hour; as root for the disks)
 	@seed=$${FAULTS_SEED:-$$(date +%s)}; echo "FAULTS_SEED=$$seed repeats these moments"; \
-	OMP_NUM_THREADS=1 FAULTS_SEED=$$seed $(PYTHON) -m pytest tests/faults -n $(JOBS) --dist load --timeout 1800
+	OMP_NUM_THREADS=1 FAULTS_SEED=$$seed $(PYTHON) -m pytest -m faults -n $(JOBS) --dist load --timeout 1800
 
 test-services: setup  ## sweeps on PostgreSQL (installed from Debian's packages if it is missing) and on an MLflow server, lost in mid-run
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { apt-get update -qq && \
