@@ -1,10 +1,16 @@
 """Tensors of which every process holds a part."""
 
+import sys
+
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All of ``tensor``, gathered from the processes that hold parts of it: every one of them calls."""
-    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    distributed = sys.modules.get(
+        "torch.distributed.tensor"
+    )  # half a second to import, loaded with the first part
+    if distributed is None or not isinstance(tensor, distributed.DTensor):
+        return tensor
+    full: Tensor = tensor.full_tensor()
     return full

@@ -126,14 +126,19 @@ def timed_spec() -> RunSpec:
             train=train.model_copy(update={"batch_tokens": batch, "lr": 1e-3}),
         )
 
-    step = bare_step(spec_of(sequences))
-    batch_BT = torch.zeros(sequences, SHAPE.seq_len + 1, dtype=torch.long)
-    times = []
-    for _ in range(12):
+    for _ in range(3):  # the time of a step is not quite that of its sequences
+        sequences = max(1, round(sequences * STEP_SECONDS / _step_seconds(spec_of(sequences))))
+    return spec_of(sequences)
+
+
+def _step_seconds(spec: RunSpec) -> float:
+    step, times = bare_step(spec), []
+    batch_BT = torch.zeros(spec.batch_sequences, SHAPE.seq_len + 1, dtype=torch.long)
+    for _ in range(40):
         begin = time.perf_counter()
         step(batch_BT)
         times.append(time.perf_counter() - begin)
-    return spec_of(max(1, round(sequences * STEP_SECONDS / sorted(times)[6])))
+    return float(np.median(times[10:]))
 
 
 def rows() -> list[dict[str, Any]]:
@@ -156,8 +161,8 @@ def rows() -> list[dict[str, Any]]:
     harness, bare = np.array(data.harness_seconds), np.array(data.bare_seconds)
     chunks = len(bare) // CHUNK
     ratios = [harness[part].sum() / bare[part].sum() for part in np.array_split(np.arange(len(bare)), chunks)]
-    lo, hi = np.quantile(ratios, [0.25, 0.75])
-    whole = harness.sum() / bare.sum()
+    lo, hi = np.quantile(ratios, [0.25, 0.75]).tolist()
+    whole = float(harness.sum() / bare.sum())
     step = float(np.median(bare))
     connected = next(i for i, seconds in enumerate(data.mirror_seconds) if seconds > 0)
     connected = max(connected, int(np.searchsorted(np.cumsum(harness + bare), 10.0)))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from attnres.accounting import count_parameters, flops_per_token
+from attnres.accounting import flops_per_token, parameters_of
 from attnres.errors import UserError
-from attnres.initialise import build
 from attnres.registry import Registry
 from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
@@ -123,7 +122,7 @@ def pairs(
 
 def baseline_params(shape: ModelShape) -> int:
     """Unique parameters of the baseline arm."""
-    return count_parameters(build(shape, ADDITIVE, seed=0, device="meta")).total
+    return parameters_of(shape, ADDITIVE).total
 
 
 def baseline_spec(rung: Rung, seed: int, *, dataset: str, recipe: str) -> RunSpec:

@@ -159,16 +159,23 @@ void mix(long begin, long end, long width, long n, double eps, rows_t sources, c
 /* h of `mix` from the sources and the read's query alone: logits are computed again, nothing of them is kept. */
 void remix(long begin, long end, long width, long n, double eps, rows_t sources, const int *codes,
            const REAL *restrict query, REAL *h_out) {
-  REAL weights[MAX_SOURCES], scratch[MAX_WIDTH];
+  REAL weights[MAX_SOURCES], scratch[4][MAX_WIDTH];
   for (long x = begin; x < end; x++) {
-    for (long i = 0; i < n; i++) {
-      const REAL *restrict v = row(sources[i], codes[i], x, width, scratch);
-      REAL along = 0, square = 0;
-      for (long d = 0; d < width; d++) {
-        along += query[d] * v[d];
-        square += v[d] * v[d];
+    for (long i = 0; i < n; i += 4) { /* four at a time: sums that do not wait for each other */
+      const REAL *v[4];
+      for (long k = 0; k < 4; k++) { /* past the end the last source again, unused */
+        long j = i + k < n ? i + k : n - 1;
+        v[k] = row(sources[j], codes[j], x, width, scratch[k]);
       }
-      weights[i] = along / sqrt(square / width + (REAL)eps);
+      const REAL *restrict v0 = v[0], *restrict v1 = v[1], *restrict v2 = v[2], *restrict v3 = v[3];
+      REAL a0 = 0, a1 = 0, a2 = 0, a3 = 0, s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+      for (long d = 0; d < width; d++) {
+        REAL q = query[d];
+        a0 += q * v0[d], a1 += q * v1[d], a2 += q * v2[d], a3 += q * v3[d];
+        s0 += v0[d] * v0[d], s1 += v1[d] * v1[d], s2 += v2[d] * v2[d], s3 += v3[d] * v3[d];
+      }
+      REAL along[4] = {a0, a1, a2, a3}, square[4] = {s0, s1, s2, s3};
+      for (long k = 0; k < 4 && i + k < n; k++) weights[i + k] = along[k] / sqrt(square[k] / width + (REAL)eps);
     }
     softmax(n, weights);
     combine(n, sources, codes, weights, x, width, h_out + x * width);
