@@ -42,7 +42,7 @@ def model_of(shape: ModelShape, spec: StreamSpec, *, recompute: bool = False) ->
     return model
 
 
-def rows(turns: int = 7) -> list[dict[str, Any]]:
+def rows(turns: int = 15) -> list[dict[str, Any]]:
     found = []
     for size in SIZES:
         shape = shape_of(size)
