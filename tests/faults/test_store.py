@@ -24,7 +24,7 @@ def mirrored(settings, monkeypatch) -> Settings:
     """Cells told to a SQLite store beside their folders, which exists."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings.runs.mkdir()
-    in_child(prepare_store, store_uri(settings.runs))
+    in_child(prepare_store, store_uri(settings.runs), settings.runs)
     return settings.model_copy(update={"tracking": True})
 
 
