@@ -110,7 +110,7 @@ def _memory(plan: Sequence[PlannedCell], jobs: int, machine: Machine) -> Iterato
         over = sum(memory_bytes(item.cell.spec) > machine.memory_bytes for item in left)
         yield (
             f"memory: {over} cells need more than the {_gb(machine.memory_bytes)} of {machine.of}, most "
-            f"{most.label} ({_gb(memory_bytes(most.spec))}); train them in smaller micro-batches or elsewhere"
+            f"{most.label} ({_gb(memory_bytes(most.spec))}); make its batch smaller, or train elsewhere"
         )
     elif (together := sum(memory_bytes(item.cell.spec) for item in left[:jobs])) > machine.memory_bytes:
         yield (

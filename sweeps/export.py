@@ -23,7 +23,7 @@ README = """The study "{name}": its plan, tables, fits, figures and report in re
 directories of its {count} runs (spec, record, metrics, dynamics, log) in runs/.
 
 Whole and unchanged?   sha256sum -c SHA256SUMS
-To read it             open results/{name}/report.html
+To read it             open results/{name}/report.html (if it is not there: the commands below)
 To compute it again, from this folder and with attnres-scaling installed:
   python -m analysis table --study results/{name} --runs runs
   python -m analysis report --study results/{name}
@@ -58,6 +58,7 @@ def export_study(
     files = dict(_files(study, Path("results") / grid.name))
     for folder in folders:
         files |= dict(_files(folder, Path("runs") / folder.name))
+    files = {name: path for name, path in files.items() if path.resolve() != target.resolve()}
     try:
         with atomic_path(target) as temporary:
             _write(temporary, grid.name, files, README.format(name=grid.name, count=len(folders)))

@@ -171,9 +171,18 @@ def load_grid(name: str) -> Grid:
 def _import_grid(path: Path) -> str:
     if not path.exists():
         raise UserError(f"{path}: no such file; name a grid ({', '.join(GRIDS.names())}) or a Python file")
-    before = set(GRIDS.names())
+    before, streams, data_sets = set(GRIDS.names()), STREAMS.names(), DATASETS.names()
     execute_file(path)
     added = set(GRIDS.names()) - before
+    for kind, known, now, place in (
+        ("stream", streams, STREAMS.names(), "attnres/streams"),
+        ("data set", data_sets, DATASETS.names(), "experiments/data"),
+    ):
+        if unseen := sorted(set(now) - set(known)):
+            raise UserError(
+                f"{path}: registers {kind} '{unseen[0]}', which the processes that train cells would not "
+                f"know; register it in a file of its own in {place}"
+            )
     if len(added) != 1:
         raise UserError(
             f"{path}: registers {len(added)} new grids; it must register exactly one with @GRIDS.register"

@@ -121,7 +121,7 @@ class _Pool:
             if self.stop_requested and not self.stopped:
                 self._stop()
             self._collect(fail_fast)
-            if time.monotonic() - shown >= SHOW_SECONDS:
+            if not self.stopped and time.monotonic() - shown >= SHOW_SECONDS:
                 shown = time.monotonic()
                 self.show(self.progress())
             time.sleep(POLL_SECONDS)
@@ -218,7 +218,7 @@ class _Pool:
         if ended.status != "finished":
             self.failed += not self.stopped
             self.waiting = [] if fail_fast else self.waiting
-        self.done_compute += ended.cell.trained()
+        self.done_compute += self._trained(ended.cell)
         self.show(ended)
 
     def _ended(self, job: _Job) -> Ended:

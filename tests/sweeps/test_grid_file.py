@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from attnres.streams.base import STREAMS
+from experiments.data.base import DATASETS
 from sweeps.__main__ import main
+from sweeps.grid import GRIDS
 
 HEAD = """from attnres.shape import ModelShape
 from attnres.stream_spec import StreamSpec
@@ -78,3 +81,25 @@ def test_a_folder_named_like_a_grid_is_refused(tmp_path, capsys):
     (tmp_path / "folder.py").mkdir()
     assert main(["plan", str(tmp_path / "folder.py")]) == 2
     assert "folder.py: is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("registry", "line", "told"),
+    [
+        (STREAMS, "STREAMS.register('ref_own')(STREAMS.get('additive'))", "registers stream 'ref_own'"),
+        (DATASETS, "DATASETS.register('ref_own')(DATASETS.get('synthetic'))", "registers data set 'ref_own'"),
+    ],
+)
+def test_what_the_processes_of_cells_would_not_know_is_refused(
+    registry, line, told, tmp_path, monkeypatch, capsys
+):
+    registry.names()
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(GRIDS, "_entries", {name: GRIDS.get(name) for name in GRIDS.names()})
+    path = tmp_path / "own.py"
+    imports = "from attnres.streams.base import STREAMS\nfrom experiments.data.base import DATASETS\n"
+    path.write_text(imports + grid("ref_own_grid", "cells()") + line + "\n")
+    assert main(["plan", str(path), "--results", str(tmp_path / "results")]) == 2
+    line = capsys.readouterr().err
+    assert told in line and "in a file of its own in" in line and line.count("\n") == 1
+    assert not (tmp_path / "results").exists()

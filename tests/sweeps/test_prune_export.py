@@ -97,3 +97,12 @@ def test_an_export_without_results_or_room_is_refused_in_one_line(capsys) -> Non
     assert main(["export", "smoke", "--to", "no/such/folder.tar.gz"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: no/such/folder.tar.gz: cannot be") and error.count("\n") == 1
+
+
+def test_an_archive_in_the_study_does_not_hold_the_one_before_it(here) -> None:
+    assert main(["plan", "smoke"]) == 0
+    target = here / "results/smoke/all.tar.gz"
+    assert main(["export", "smoke", "--to", "results/smoke/all.tar.gz"]) == 0
+    first = target.read_bytes()
+    assert main(["export", "smoke", "--to", "results/smoke/all.tar.gz"]) == 0
+    assert target.read_bytes() == first
