@@ -103,7 +103,8 @@ class _Pool:
         self.context: Any = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOADED)
         self.started = time.monotonic()
-        self.resumed_compute = sum(self._trained(cell) for cell in cells)
+        self.resumed = {cell.spec.spec_id: self._trained(cell) for cell in cells}
+        """FLOPs of earlier sweeps, by cell."""
 
     def execute(self, jobs: int, fail_fast: bool) -> bool:
         try:
@@ -268,9 +269,10 @@ class _Pool:
             running.append(Running(cell, step, row["train_loss"] if row else None, speed))
             part += cell.trained(step)
         elapsed = time.monotonic() - self.started
-        trained = self.done_compute + part - self.resumed_compute
+        waiting = sum(self.resumed[cell.spec.spec_id] for cell in self.waiting)
+        trained = self.done_compute + part + waiting - sum(self.resumed.values())
         left = sum(job.cell.trained() for job in self.running.values()) - part
-        left += sum(cell.trained() for cell in self.waiting)
+        left += sum(cell.trained() for cell in self.waiting) - waiting
         done = self.total - len(self.running) - len(self.waiting)
         seconds_left = left * elapsed / trained if trained > 0 and elapsed > 5 else None
         return Progress(done, self.failed, self.total, tuple(running), seconds_left)
