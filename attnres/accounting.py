@@ -86,17 +86,17 @@ def kept_per_token(shape: ModelShape, stream_spec: StreamSpec) -> int:
     log-sum-exps; at an MLP the norm's, gate, up and their product; at the end the norm's and the logits'
     log-softmax; and what the stream keeps besides. Under bf16 autocast it is less.
     """
-    with torch.device("meta"):
-        stream = stream_spec.build(shape)
-    normed = 2 * shape.width + 1
-    attention = normed + 4 * shape.width + shape.num_heads
-    mlp = normed + 3 * shape.mlp_width
-    return shape.depth * (attention + mlp) + normed + shape.vocab_size + stream.kept_per_token()
+    return _kept(shape, stream_spec.model_dump_json())
 
 
 @lru_cache(maxsize=4096)
 def _kept(shape: ModelShape, stream_json: str) -> int:
-    return kept_per_token(shape, StreamSpec.model_validate_json(stream_json))
+    with torch.device("meta"):
+        stream = StreamSpec.model_validate_json(stream_json).build(shape)
+    normed = 2 * shape.width + 1
+    attention = normed + 4 * shape.width + shape.num_heads
+    mlp = normed + 3 * shape.mlp_width
+    return shape.depth * (attention + mlp) + normed + shape.vocab_size + stream.kept_per_token()
 
 
 def estimate_memory_bytes(shape: ModelShape, stream_spec: StreamSpec, batch_tokens: int) -> int:
@@ -107,7 +107,7 @@ def estimate_memory_bytes(shape: ModelShape, stream_spec: StreamSpec, batch_toke
     an MLP (of gate, up and their product, of its input and its output).
     """
     moment = max(2 * shape.vocab_size, 3 * shape.mlp_width + 2 * shape.width)
-    kept = _kept(shape, stream_spec.model_dump_json())
+    kept = kept_per_token(shape, stream_spec)
     return 16 * parameters_of(shape, stream_spec).total + 4 * (kept + moment) * batch_tokens
 
 
