@@ -21,7 +21,7 @@ from attnres.mixing import reference_mix
 PACKAGE, MODULE = "flash-linear-attention", "fla.ops.attnres"
 CHECKED_SOURCES = (1, 2, 9)
 TOLERANCE = 2e-5
-"""Of the largest value of a tensor. The definition in fp32 is within it of the definition in fp64, and a query
+"""Of the largest value of a tensor. The definition in fp32 is this near to itself in fp64, one whose query is
 off by 1 % is not (tests/attnres/test_fused_reads.py)."""
 
 LEAST = 1e-3
